@@ -1,0 +1,61 @@
+"""What one rollout was: its decisions, its outcome, and, for a branch, where it left the rollout it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from refork.envs.forkable import Outcome, StateRef
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One action taken by a policy in a state."""
+
+    state_id: str
+    observation: Any
+    """What the policy saw: numpy arrays in a dict, with a boolean `mask` over actions."""
+    action: int
+    log_prob: float
+    """log pi(action | observation) under the behaviour policy."""
+    probability: float
+    """pi(action | observation), kept because (1 - p) weighs the differential."""
+    entropy: float
+    """Entropy of pi(. | observation), nats."""
+    ref: StateRef | None = None
+    """How to restore the state before this decision; None when no snapshot was taken."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A branch left `parent` before its decision `step`; it replays the taken action iff `same_action`."""
+
+    parent: str
+    step: int
+    same_action: bool = False
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A main rollout (origin None; decisions from the start) or a branch (decisions from the fork on, prefix left out)."""
+
+    task: str
+    episode: int
+    attempt: int
+    decisions: tuple[Decision, ...]
+    outcome: Outcome
+    origin: Origin | None = None
+    steps_executed: int = 0
+    """Environment steps really executed, not answered by the execution cache."""
+    seconds: float = 0.0
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Unique within a run: task, episode, attempt."""
+        return f"{self.task}/{self.episode}/{self.attempt}"
+
+    @property
+    def steps(self) -> int:
+        """Environment steps asked for."""
+        return len(self.decisions)

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Sets everything up and runs the whole test suite. Arguments go to pytest.
+source "$(dirname "$0")/setup.sh"
+make_venv "[dev]"
+mkdir -p .typing && ln -sfn .. .typing/refork
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+.venv/bin/mypy
+.venv/bin/python -m pytest "$@"

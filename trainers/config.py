@@ -1,0 +1,128 @@
+"""The job: one frozen model that a TOML file and dotted overrides fill. Importing it imports neither torch nor ray."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Config(BaseModel):
+    """Base of all configs: frozen, unknown keys refused, the string under a field is its help text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class EnvConfig(Config):
+    id: str = "refork/RepairMenu-v0"
+    """Environment id in the Gymnasium registry."""
+    tasks: Path | None = None
+    """Folder of a built task set; None: the set that `refork tasks build` makes by default."""
+    backend: Literal["overlay", "docker", "replay"] = "overlay"
+    """Sandbox backend of software tasks."""
+    train: tuple[str, ...] = ()
+    """Packages to train on; empty: all that are neither validation nor held out."""
+    validation: tuple[str, ...] = ()
+    """Packages for tuning."""
+    held_out: tuple[str, ...] = ()
+    """Packages for the final evaluation, never trained or tuned on."""
+    cache: bool = True
+    """Answer executions already in the state DAG from it."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the environment's constructor."""
+
+
+class AgentConfig(Config):
+    kind: str = "edit_scorer"
+    """Module of `agents/` that acts."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the network's constructor."""
+
+
+class RolloutConfig(Config):
+    actors: int = Field(0, ge=0)
+    """Rollout actors; 0: in this process, without Ray."""
+
+
+class EvaluateConfig(Config):
+    attempts: int = Field(4, ge=1)
+    """Sampled episodes per task."""
+    tasks: int = Field(0, ge=0)
+    """Held-out tasks to play, evenly over packages and bug counts; 0: all."""
+    pass_k: tuple[int, ...] = (1, 4)
+    """k of pass@k."""
+
+
+class TrackingConfig(Config):
+    wandb: Literal["auto", "online", "offline", "off"] = "auto"
+    """W&B beside metrics.jsonl; auto: online with a key, else offline."""
+    project: str = "refork"
+    """W&B project."""
+
+
+class CheckpointConfig(Config):
+    every: int = Field(10, ge=1)
+    """Updates between checkpoints."""
+    keep: int = Field(2, ge=1)
+    """Committed checkpoints kept."""
+
+
+class TrainerConfig(Config):
+    """What every algorithm has; each `trainers/ALGORITHM/config.py` extends it as `AlgorithmConfig`."""
+
+    kind: str
+    """Algorithm: a folder of `trainers/`."""
+    updates: int = Field(100, ge=1)
+    """Updates in the run."""
+    learning_rate: float = Field(3e-3, gt=0)
+    """Adam's step size."""
+    tasks_per_update: int = Field(8, ge=1)
+    """Tasks per update."""
+    group: int = Field(4, ge=1)
+    """Main rollouts per task."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """Gradient norm clip."""
+
+
+def algorithms() -> tuple[str, ...]:
+    """Names of the folders in `trainers/` that hold an algorithm (a `config.py` beside a `trainer.py`)."""
+    here = Path(__file__).parent
+    return tuple(m.name for m in pkgutil.iter_modules([str(here)]) if (here / m.name / "trainer.py").exists())
+
+
+def trainer_config_class(kind: str) -> type[TrainerConfig]:
+    """The config model of algorithm `kind`, without importing its trainer. Raises ValueError naming those there are."""
+    if kind not in algorithms():
+        raise ValueError(f"no algorithm {kind!r}; there are: {', '.join(algorithms())}")
+    return importlib.import_module(f"refork.trainers.{kind}.config").AlgorithmConfig
+
+
+class JobConfig(Config):
+    """One training job."""
+
+    name: str = "run"
+    """Name of the run, part of its folder."""
+    seed: int = 0
+    """The one seed everything random is derived from."""
+    runs: Path = Path("runs")
+    """Folder the run's folder is made in."""
+    env: EnvConfig = EnvConfig()
+    agent: AgentConfig = AgentConfig()
+    trainer: TrainerConfig
+    rollout: RolloutConfig = RolloutConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_trainer(cls, data: Any) -> Any:
+        """`trainer.kind` decides which model reads the rest of `[trainer]`."""
+        if isinstance(data, dict) and isinstance(data.get("trainer"), dict):
+            section = data["trainer"]
+            model = trainer_config_class(section.get("kind", "crr"))
+            return {**data, "trainer": model.model_validate({"kind": "crr", **section})}
+        return data
