@@ -37,7 +37,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A main rollout (origin None; decisions from the start) or a branch (decisions from the fork on, prefix left out)."""
+    """A main rollout (origin None; decisions from the start) or a branch (from the fork on, prefix left out)."""
 
     task: str
     episode: int

@@ -1,4 +1,4 @@
-"""The package list is complete, every name in the wheel starts with refork/, and the arrows between rooms go one way."""
+"""The package list is complete, all names in the wheel start with refork/, arrows between rooms go one way."""
 
 import ast
 import subprocess

@@ -77,7 +77,7 @@ class SandboxSpec:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command did. `exit_code` is negative for a signal, as in subprocess; None when it was killed by a limit."""
+    """What a command did. `exit_code` is negative for a signal, as in subprocess; None when a limit killed it."""
 
     exit_code: int | None
     output: str
@@ -121,14 +121,14 @@ class Sandbox(ABC):
         limits: Limits | None = None,
         warm: bool = False,
     ) -> CommandResult:
-        """Run `argv` to its end. `warm` is a hint for `python -m MODULE ...`: the same result from a preloaded interpreter.
+        """Run `argv` to its end. `warm` hints, for `python -m MODULE ...`: the same result from a preloaded interpreter.
 
         Raises InfraFailure when the sandbox itself broke; a failing command is a CommandResult.
         """
 
     @abstractmethod
     def put(self, files: Mapping[str, bytes | None]) -> None:
-        """Write files by absolute sandbox path as the sandbox's user; None deletes. Parents are made; links are not followed out."""
+        """Write files by absolute sandbox path as the sandbox's user; None deletes. Parents are made."""
 
     @abstractmethod
     def get(self, path: str, max_bytes: int = 1 << 20) -> bytes:
