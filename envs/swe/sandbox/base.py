@@ -121,7 +121,7 @@ class Sandbox(ABC):
         limits: Limits | None = None,
         warm: bool = False,
     ) -> CommandResult:
-        """Run `argv` to its end. `warm` hints, for `python -m MODULE ...`: the same result from a preloaded interpreter.
+        """Run `argv` to its end. `warm` hints, for `python -m MODULE`: the same result from a preloaded interpreter.
 
         Raises InfraFailure when the sandbox itself broke; a failing command is a CommandResult.
         """
