@@ -73,6 +73,10 @@ class StateRef:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
+class BadInput(ValueError):
+    """What a person gave cannot be used. The message is one line: what is wrong, where, what to do. Exit code 2."""
+
+
 class StateMismatch(RuntimeError):
     """A restored state is not the one its id names; the message gives the first difference."""
 
