@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from refork.envs.forkable import Outcome, StateRef
+from refork.envs.forkable import Outcome, Reward, StateRef
 
 
 @dataclass(frozen=True)
@@ -59,3 +59,55 @@ class Trajectory:
     def steps(self) -> int:
         """Environment steps asked for."""
         return len(self.decisions)
+
+    @property
+    def value(self) -> float | None:
+        """The return, or None where there was no judgement (infra error, timeout)."""
+        return self.outcome.value if isinstance(self.outcome, Reward) else None
+
+
+@dataclass(frozen=True)
+class Fork:
+    """One decision of a main rollout, gone back to: keys of the branches that took another action or the same."""
+
+    parent: str
+    step: int
+    selection: float
+    """Probability of one draw of the fork-point rule picking this step."""
+    alternatives: tuple[str, ...]
+    replays: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskExperience:
+    """All that one task group gave: main rollouts, forks of them, the branches played from those."""
+
+    task: str
+    episode: int
+    mains: tuple[Trajectory, ...]
+    branches: tuple[Trajectory, ...] = ()
+    forks: tuple[Fork, ...] = ()
+    skipped: int = 0
+    """Fork points left out because no other action had probability above the floor."""
+    version: int = 0
+    """Version of the weights that acted."""
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """Every continuation played: all of it counts against the budget."""
+        return self.mains + self.branches
+
+    @property
+    def steps(self) -> int:
+        """Environment steps asked for, branches included."""
+        return sum(t.steps for t in self.trajectories)
+
+    @property
+    def steps_executed(self) -> int:
+        """Environment steps really executed."""
+        return sum(t.steps_executed for t in self.trajectories)
+
+    @property
+    def unjudged(self) -> int:
+        """Trajectories without a reward; each is masked."""
+        return sum(t.value is None for t in self.trajectories)

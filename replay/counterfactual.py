@@ -1,0 +1,228 @@
+"""One unit of rollout work: a task's group of main rollouts, the forks of some of them, the branches played.
+
+Which rollouts are forked and how often is this project's choice; the defaults are those that did best in its toys:
+only tasks whose group saw both outcomes, only rollouts above the group's mean, many forks with one alternative each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from refork.envs.forkable import ForkableEnv, InfraError, InfraFailure, Noise, Obs, Outcome, StateMismatch, StateRef
+from refork.replay.fork_points import ForkPoint, choose
+from refork.replay.policy import Policy, entropy, sample
+from refork.replay.seeding import generator
+from refork.replay.trajectory import Decision, Fork, Origin, TaskExperience, Trajectory
+
+Which = Literal["mixed_successes", "mixed", "all"]
+
+
+@dataclass(frozen=True)
+class GroupRequest:
+    """A group to be played: `size` main rollouts of `task`. Everything random in it comes from `seed` and the key."""
+
+    task: str
+    episode: int
+    seed: int
+    """The run's seed."""
+    env_seed: int
+    """What the environment is reset with."""
+    size: int = 4
+    greedy: bool = False
+    """Take the most probable action instead of sampling (evaluation)."""
+
+
+@dataclass(frozen=True)
+class ForkConfig:
+    """How much is forked, and where."""
+
+    which: Which = "mixed_successes"
+    """Rollouts forked: above the mean of a group with both outcomes; all of such a group; all."""
+    rule: str = "entropy"
+    """Fork-point rule (replay/fork_points.py)."""
+    forks: float = 8.0
+    """Fork points per forked rollout; a fraction is rounded up with that probability."""
+    alternatives: int = 1
+    """K: other actions per fork point."""
+    replays: int = 0
+    """M - 1: fresh continuations with the action taken."""
+    floor: float = 1e-3
+    """A point is skipped when no other action has at least this probability."""
+    noise: Noise = "fresh"
+    """Exogenous randomness of a branch."""
+
+
+def collect_group(
+    env: ForkableEnv, policy: Policy, request: GroupRequest, config: ForkConfig | None = None, version: int = 0
+) -> TaskExperience:
+    """Play a group and, with a `config`, its forks. Failures of the machinery become outcomes, never exceptions.
+
+    The result depends on the arguments alone, not on who plays it or what was played before.
+    """
+    mains = _play_mains(env, policy, request)
+    experience = TaskExperience(request.task, request.episode, tuple(mains), version=version)
+    return experience if config is None else _add_forks(env, policy, request, config, experience)
+
+
+def lost_group(request: GroupRequest, reason: str) -> TaskExperience:
+    """What stands for a group whose player was lost: `size` infra outcomes without decisions."""
+    mains = (
+        Trajectory(request.task, request.episode, attempt, (), InfraError(reason)) for attempt in range(request.size)
+    )
+    return TaskExperience(request.task, request.episode, tuple(mains))
+
+
+def _play_mains(env: ForkableEnv, policy: Policy, request: GroupRequest) -> list[Trajectory]:
+    mains: list[Trajectory] = []
+    for attempt in range(request.size):
+        player = _Player(env, policy, request, attempt)
+        mains.append(player.main())
+        if not player.started:  # a task that cannot be reset is not tried again and again
+            lost = lost_group(request, _reason(mains[-1].outcome)).mains
+            return mains + list(lost[attempt + 1 :])
+    return mains
+
+
+def _reason(outcome: Outcome) -> str:
+    return outcome.reason if isinstance(outcome, InfraError) else ""
+
+
+class _Player:
+    """Plays one trajectory and keeps what has happened, so that a failure in mid-episode loses nothing."""
+
+    def __init__(self, env: ForkableEnv, policy: Policy, request: GroupRequest, attempt: int) -> None:
+        self.env, self.policy, self.request, self.attempt = env, policy, request, attempt
+        self.rng = generator(request.seed, f"rollout/{request.task}", request.episode, attempt)
+        self.decisions: list[Decision] = []
+        self.executed = 0
+        self.started = False
+        self.info: dict[str, Any] = {}
+
+    def main(self) -> Trajectory:
+        return self._guard(self._from_start, None)
+
+    def branch(self, ref: StateRef, action: int, origin: Origin, noise: Noise) -> Trajectory:
+        return self._guard(lambda: self._from_fork(ref, action, noise), origin)
+
+    def _guard(self, play: Any, origin: Origin | None) -> Trajectory:
+        begun = time.perf_counter()
+        try:
+            outcome: Outcome = play()
+        except InfraFailure as failure:
+            outcome = InfraError(str(failure))
+        except StateMismatch as mismatch:
+            outcome = InfraError(f"state mismatch: {mismatch}")
+            self.info["state_mismatch"] = True
+        return Trajectory(
+            self.request.task,
+            self.request.episode,
+            self.attempt,
+            tuple(self.decisions),
+            outcome,
+            origin,
+            self.executed,
+            time.perf_counter() - begun,
+            self.info,
+        )
+
+    def _from_start(self) -> Outcome:
+        observation, _ = self.env.reset(seed=self.request.env_seed)
+        self.started = True
+        return self._play_on(observation)
+
+    def _from_fork(self, ref: StateRef, action: int, noise: Noise) -> Outcome:
+        observation = self.env.restore(ref, noise=noise)
+        self.started = True
+        after, ended = self._step(observation, action, self.policy.probabilities(observation))
+        return self.env.grade() if ended else self._play_on(after)
+
+    def _play_on(self, observation: Obs) -> Outcome:
+        ended = False
+        while not ended:
+            if self.request.greedy:
+                probabilities = self.policy.probabilities(observation)
+                action = self.policy.greedy(observation)
+            else:
+                action, _, probabilities = self.policy.act(observation, self.rng)
+            observation, ended = self._step(observation, action, probabilities)
+        return self.env.grade()
+
+    def _step(self, observation: Obs, action: int, probabilities: np.ndarray) -> tuple[Obs, bool]:
+        probability = float(probabilities[action])
+        ref = self.env.snapshot()
+        after, _, terminated, truncated, info = self.env.step(action)
+        log_prob = float(np.log(probability)) if probability > 0 else float("-inf")
+        self.decisions.append(
+            Decision(ref.state_id, observation, action, log_prob, probability, entropy(probabilities), ref)
+        )
+        self.executed += bool(info.get("executed", True))
+        return after, terminated or truncated
+
+
+def _add_forks(
+    env: ForkableEnv, policy: Policy, request: GroupRequest, config: ForkConfig, experience: TaskExperience
+) -> TaskExperience:
+    rng = generator(request.seed, f"forks/{request.task}", request.episode)
+    branches: list[Trajectory] = []
+    forks: list[Fork] = []
+    skipped = 0
+    for parent in forked_rollouts(experience.mains, config.which):
+        count = int(config.forks + rng.random())
+        for point in choose(config.rule, parent, experience.mains, count, rng):
+            played = _play_fork(env, policy, request, config, parent, point, request.size + len(branches), rng)
+            if played is None:
+                skipped += 1
+                continue
+            forks.append(_fork(parent, point, played))
+            branches += played
+    return replace(experience, branches=tuple(branches), forks=tuple(forks), skipped=skipped)
+
+
+def forked_rollouts(mains: Sequence[Trajectory], which: Which) -> list[Trajectory]:
+    """The main rollouts worth forking: with decisions, judged, and as `which` says."""
+    judged = [(m, m.value) for m in mains if m.value is not None and m.decisions]
+    values = [value for _, value in judged]
+    if which != "all" and len(set(values)) < 2:
+        return []
+    mean = float(np.mean(values)) if values else 0.0
+    return [m for m, value in judged if which != "mixed_successes" or value > mean]
+
+
+def _play_fork(
+    env: ForkableEnv,
+    policy: Policy,
+    request: GroupRequest,
+    config: ForkConfig,
+    parent: Trajectory,
+    point: ForkPoint,
+    attempt: int,
+    rng: np.random.Generator,
+) -> list[Trajectory] | None:
+    """The branches of one fork point; None when no other action reaches the floor."""
+    decision = parent.decisions[point.step]
+    others = policy.probabilities(decision.observation).copy()
+    others[decision.action] = 0.0
+    if others.max() < config.floor or decision.ref is None:
+        return None
+    actions = [sample(others, rng) for _ in range(config.alternatives)] + [decision.action] * config.replays
+    return [
+        _Player(env, policy, request, attempt + i).branch(
+            decision.ref, action, Origin(parent.key, point.step, action == decision.action), config.noise
+        )
+        for i, action in enumerate(actions)
+    ]
+
+
+def _fork(parent: Trajectory, point: ForkPoint, played: Sequence[Trajectory]) -> Fork:
+    same = {t.key: t.origin is not None and t.origin.same_action for t in played}
+    return Fork(
+        parent.key,
+        point.step,
+        point.probability,
+        alternatives=tuple(key for key, is_same in same.items() if not is_same),
+        replays=tuple(key for key, is_same in same.items() if is_same),
+    )
