@@ -8,11 +8,13 @@ Read sources with `decode(path.read_bytes())`: universal newlines would move the
 from __future__ import annotations
 
 import ast
+import bisect
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
+_COMMENT = re.compile(r"#[^\r\n]*")
 
 
 @dataclass(frozen=True, order=True)
@@ -100,6 +102,23 @@ class Source:
         start = self.offset(number, 0)
         match = _NEWLINE.search(self._data, start)
         return self._data[start : match.start() if match else None].decode("utf-8")
+
+    def find(self, pattern: str, within: Site) -> Site | None:
+        """The first match of a regular expression in a span, comments left out; None when there is none.
+
+        For operators: `find("<", Site.between(path, left, right))`. The span must hold no string literal.
+        """
+        text = _COMMENT.sub(lambda m: " " * len(m[0].encode("utf-8")), self.cut(within))
+        match = re.search(pattern, text)
+        if match is None:
+            return None
+        start = self.span(within)[0] + len(text[: match.start()].encode("utf-8"))
+        return Site(within.path, *self.position(start), *self.position(start + len(match[0].encode("utf-8"))))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """(line, column) of a byte offset."""
+        line = bisect.bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1]
 
     def apply(self, edits: Iterable[Edit]) -> str:
         """All edits at once, each placed by the *old* text. Raises ValueError when two overlap."""

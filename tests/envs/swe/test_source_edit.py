@@ -29,6 +29,15 @@ def test_reading_keeps_line_ends() -> None:
         decode(b"\xff")
 
 
+def test_an_operator_is_found_between_its_operands() -> None:
+    source = "x = (ä  # not < this: ü\n  ) <(b)\n"
+    compare = ast.parse(source).body[0].value  # type: ignore[attr-defined]
+    site = Source(source).find("<", Site.between("m.py", compare.left, compare.comparators[0]))
+    assert site == Site("m.py", 2, 4, 2, 5)
+    assert apply(source, site.to("<=")) == "x = (ä  # not < this: ü\n  ) <=(b)\n"
+    assert Source(source).find(">", Site.between("m.py", compare.left, compare.comparators[0])) is None
+
+
 def test_several_edits_are_placed_by_the_old_text() -> None:
     source = "a + b\nc + d\n"
     edits = [Edit("m.py", 2, 0, 2, 1, "long"), Edit("m.py", 1, 4, 1, 5, ""), Edit("m.py", 1, 0, 1, 1, "x\ny")]
