@@ -1,0 +1,77 @@
+"""The `refork` command. Commands are imported when they are called, so that `--help` needs neither torch nor ray."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import FrameType
+
+from cyclopts import App, CycloptsError, UnknownOptionError
+from refork.envs.forkable import BadInput, InfraFailure
+from refork.envs.swe.sandbox.base import UnsupportedHost
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+app = App(
+    name="refork",
+    help="Train agents by going back: restore a state, take another action, play on, learn from the difference.",
+    version=lambda: version("refork"),
+    result_action="return_value",
+)
+app.command("refork.scripts.train:train")
+app.command("refork.scripts.evaluate:evaluate")
+app.command("refork.scripts.fork:fork")
+app.command("refork.scripts.clean:clean")
+app.command("refork.scripts.doctor:doctor")
+
+tasks = App(name="tasks", help="Build, check and list software-engineering tasks from released packages.")
+tasks.command("refork.scripts.tasks:build")
+tasks.command("refork.scripts.tasks:check")
+tasks.command("refork.scripts.tasks:list_", name="list")
+app.command(tasks)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the one place where known exceptions become a one-line message and an exit code.
+
+    2: bad input or an unsupported host; 1: the run failed; 130: interrupted. Anything else is a bug and keeps its
+    traceback.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = app(sys.argv[1:] if arguments is None else arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        return _say(f"{error}{_hint(error)}", BAD_INPUT)
+    except (BadInput, UnsupportedHost) as error:
+        return _say(str(error), BAD_INPUT)
+    except InfraFailure as error:
+        return _say(str(error), FAILED)
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code if isinstance(code, int) else 0
+
+
+def _hint(error: CycloptsError) -> str:
+    if isinstance(error, UnknownOptionError) and error.command_chain and error.command_chain[0] == "train":
+        return " Keys of the job are given after the job file: refork train JOB.toml --seed 3"
+    return ""
+
+
+def _say(message: str, code: int) -> int:
+    print(f"refork: {message}", file=sys.stderr)
+    return code
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl+C does: with everything cleaned and the run resumable."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
