@@ -1,0 +1,156 @@
+"""Run pytest tests in a sandbox and learn what came out of each, past what the code under test prints or exits with.
+
+The reporter (`judge_plugin.py`) and its job are put under a random name in /tmp; both are gone when the first line of
+workspace code runs. What it found comes back between markers made for this run alone.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from refork.envs.swe.sandbox.base import PYTHON_ENV, WORKSPACE, CommandResult, Limits, Sandbox
+
+TestOutcome = Literal["passed", "failed", "skipped", "timeout"]
+OUTCOMES: dict[str, TestOutcome] = {"p": "passed", "f": "failed", "s": "skipped", "t": "timeout"}
+TEST_CPU_S = 2.0
+LIMITS = Limits(wall_s=120.0, cpu_s=30, output_bytes=8 << 20)
+TRACE_BYTES = 256 << 20
+PLUGIN = Path(__file__).with_name("judge_plugin.py")
+OFF = ["cacheprovider", "pastebin", "junitxml", "stepwise", "faulthandler", "unraisableexception", "threadexception"]
+"""Plugins of pytest's own that a judgement does not need; two of them collect garbage five times at the end."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a failing test said: exception type, its message, the test's own line that failed."""
+
+    exception: str
+    message: str
+    line: str
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """One run. `outcomes` holds the tests that ran, by node id; what is missing did not run."""
+
+    __test__ = False
+
+    outcomes: Mapping[str, TestOutcome]
+    durations: Mapping[str, float]
+    """Seconds by node id."""
+    failures: Mapping[str, Failure]
+    """By node id; filled when texts were asked for."""
+    collection_errors: tuple[str, ...]
+    """One text per file or class that could not be collected."""
+    trace: Mapping[str, Mapping[str, frozenset[int]]]
+    """Lines that each test ran, by node id and traced file."""
+    report: Literal["whole", "missing", "contradicted"]
+    """`missing`: the run ended without a report; `contradicted`: its exit code is not the one it reported."""
+    command: CommandResult
+
+    def passed(self, test: str) -> bool:
+        return self.outcomes.get(test) == "passed"
+
+
+@dataclass(frozen=True)
+class TestCommand:
+    """How tests are run. All that a run depends on is in here, so equal commands in equal states give equal results."""
+
+    __test__ = False
+
+    tests: tuple[str, ...] | None
+    """Node ids; None: all that `paths` hold."""
+    paths: tuple[str, ...] = ()
+    """Files and folders to collect; empty: those of `tests`."""
+    python_path: tuple[str, ...] = ()
+    """Workspace folders on sys.path."""
+    trace: tuple[str, ...] = ()
+    """Workspace files whose lines are traced."""
+    texts: bool = False
+    """Whether failures are described."""
+    rewrite: bool = False
+    """Whether pytest rewrites assertions (slower, fuller messages)."""
+    test_cpu_s: float = TEST_CPU_S
+    """CPU seconds one test may take; then it is a `timeout`."""
+    limits: Limits = LIMITS
+    nonce: str | None = None
+    """Markers and names of this run; None: random. Fixed only where two runs are to leave equal states."""
+
+
+def test_files(tests: Sequence[str]) -> tuple[str, ...]:
+    """The files of node ids, sorted."""
+    return tuple(sorted({test.partition("::")[0] for test in tests}))
+
+
+def run_tests(sandbox: Sandbox, command: TestCommand) -> TestRun:
+    """Run `command` in `sandbox` as it is; what the tests leave behind stays in it, so hand in a throw-away.
+
+    Raises InfraFailure when the sandbox broke. A run that a limit ended is a TestRun without a report.
+    """
+    nonce = command.nonce or secrets.token_hex(16)
+    folder, plugin = f"/tmp/{nonce[:12]}", f"p{nonce[12:24]}"
+    job = {
+        "nonce": nonce,
+        "tests": None if command.tests is None else list(command.tests),
+        "test_cpu_s": command.test_cpu_s,
+        "texts": command.texts,
+        "trace": [f"{WORKSPACE}/{path}" for path in command.trace],
+    }
+    sandbox.put(
+        {
+            f"{folder}/job.json": json.dumps(job).encode(),
+            f"{folder}/{plugin}.py": PLUGIN.read_bytes(),
+            f"{folder}/pytest.ini": b"[pytest]\n",
+        }
+    )
+    result = sandbox.run(
+        _argv(command, folder, plugin),
+        environment=_environment(command, folder),
+        limits=command.limits,
+        warm=True,
+    )
+    return _read(sandbox, command, result, nonce, folder)
+
+
+def _argv(command: TestCommand, folder: str, plugin: str) -> list[str]:
+    options = ["-p", plugin, *(part for name in OFF for part in ("-p", f"no:{name}"))]
+    options += ["-c", f"{folder}/pytest.ini", f"--rootdir={WORKSPACE}", f"--basetemp={folder}/t"]
+    options += ["-q", "--tb=no", "--no-header", "--no-summary", "--continue-on-collection-errors"]
+    options += [f"--assert={'rewrite' if command.rewrite else 'plain'}"]
+    paths = command.paths or test_files(command.tests or ())
+    return ["python", "-m", "pytest", *options, *paths]
+
+
+def _environment(command: TestCommand, folder: str) -> dict[str, str]:
+    path = [folder, PYTHON_ENV, *(f"{WORKSPACE}/{p}".rstrip("/.") for p in command.python_path)]
+    return {"PYTHONPATH": ":".join(path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def _read(sandbox: Sandbox, command: TestCommand, result: CommandResult, nonce: str, folder: str) -> TestRun:
+    parts = result.output.split(nonce)
+    if len(parts) != 3 or result.exit_code is None:
+        return TestRun({}, {}, {}, (), {}, "missing", result)
+    body: dict[str, Any] = json.loads(parts[1])
+    tests = body["tests"]
+    return TestRun(
+        outcomes={name: OUTCOMES[letter] for name, (letter, _, _) in tests.items()},
+        durations={name: seconds for name, (_, seconds, _) in tests.items()},
+        failures={name: Failure(*text) for name, (_, _, text) in tests.items() if text is not None},
+        collection_errors=tuple(body["errors"]),
+        trace=_trace(sandbox, command, folder) if command.trace else {},
+        report="whole" if body["exit"] == result.exit_code else "contradicted",
+        command=result,
+    )
+
+
+def _trace(sandbox: Sandbox, command: TestCommand, folder: str) -> dict[str, dict[str, frozenset[int]]]:
+    rows = json.loads(sandbox.get(f"{folder}/trace.json", TRACE_BYTES))
+    return {
+        test: {command.trace[int(number)]: frozenset(lines) for number, lines in files.items()}
+        for test, files in rows.items()
+    }
