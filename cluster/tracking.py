@@ -111,9 +111,7 @@ def _plain(value: float) -> float | int | None:
 class Wandb:
     """W&B, all of its files inside the run's folder."""
 
-    def __init__(
-        self, folder: Path, project: str, name: str, mode: str, run_id: str, config: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, folder: Path, project: str, mode: str, run_id: str, config: Mapping[str, Any]) -> None:
         """`mode`: online or offline. A `run_id` seen before is resumed. Raises BadInput when W&B cannot be opened."""
         place = folder / "wandb"
         place.mkdir(exist_ok=True)

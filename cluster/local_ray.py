@@ -1,0 +1,101 @@
+"""A private Ray on this machine: loopback only, behind a token, in a temporary folder of its own, gone with its owner.
+
+Two of them on one host do not meet: every port is chosen free and nothing is looked up in shared places.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from refork.cluster.reaper import MARK, end_marked, make_ray_folder
+from refork.envs.forkable import BadInput, InfraFailure
+
+_OBJECT_STORE = 256 << 20
+"""Bytes. Groups are sent as soon as they are played, so little is in the store at once."""
+
+
+def check_resources(actors: int) -> None:
+    """Say before the start what could only wait for ever. Raises BadInput."""
+    cores = len(os.sched_getaffinity(0))
+    if actors > cores:
+        raise BadInput(f"rollout.actors: {actors} actors need {actors} CPU cores, this machine has {cores}")
+
+
+@dataclass
+class LocalRay:
+    """The running cluster of this process; one at a time, since Ray is a singleton per process."""
+
+    folder: Path
+    watchdog: subprocess.Popen[bytes]
+    mark: str
+
+    @classmethod
+    def start(cls, actors: int) -> Self:
+        """Raises BadInput for more actors than cores, InfraFailure when Ray does not come up."""
+        check_resources(actors)
+        folder = make_ray_folder()
+        mark = secrets.token_hex(8)
+        os.environ.update(_environment(folder, mark))
+        watchdog = subprocess.Popen(
+            [sys.executable, "-m", "refork.cluster.reaper", str(os.getpid()), mark, str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, MARK: ""},
+            start_new_session=True,
+        )
+        cluster = cls(folder, watchdog, mark)
+        try:
+            cluster._init(actors)
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    def _init(self, actors: int) -> None:
+        import ray
+
+        settings: dict[str, Any] = {"_temp_dir": str(self.folder), "log_to_driver": False}
+        try:
+            ray.init(
+                address="local",
+                num_cpus=actors,
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE,
+                configure_logging=False,
+                **settings,
+            )
+        except (RuntimeError, OSError, ValueError) as error:
+            raise InfraFailure(f"Ray did not start: {error}; see `refork doctor`, or --rollout.actors 0") from error
+
+    def stop(self) -> None:
+        """End every process of the cluster and remove its folder."""
+        import ray
+
+        ray.shutdown()
+        end_marked(self.mark)
+        self.watchdog.terminate()
+        self.watchdog.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.environ.pop(MARK, None)
+
+
+def _environment(folder: Path, mark: str) -> dict[str, str]:
+    token = folder / "token"
+    with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    return {
+        MARK: mark,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the switch that keeps all of Ray on 127.0.0.1
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+    }

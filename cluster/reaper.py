@@ -1,0 +1,99 @@
+"""Clears away what runs left behind: processes of a cluster whose owner died, temporary folders, layers, containers.
+
+Everything is told by its owner's label (`envs/owner.py`): what a living process owns is never touched. Run as a module
+this is the watchdog that a run starts beside its Ray: it waits for the run's end and then ends what is left of it.
+Standard library only, so that the watchdog stays small.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from refork.envs.owner import alive, owner
+
+MARK = "REFORK_CLUSTER"
+"""Environment variable that all processes of one Ray inherit."""
+
+_RAY_PREFIX = "refork-ray-"
+
+
+def make_ray_folder() -> Path:
+    """A new folder for a Ray of this process, labelled by an `owner` file.
+
+    Ray's socket paths in it must fit in 107 bytes, so a long TMPDIR is not followed.
+    """
+    place = tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix=_RAY_PREFIX, dir=place if len(place) <= 20 else "/tmp"))
+    (folder / "owner").write_text(owner())
+    return folder
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that carry `mark` in the environment they were started with, this one left out."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:  # gone meanwhile, or another user's: not one of ours
+                continue
+            if wanted in environment:
+                found.append(int(entry.name))
+    return found
+
+
+def end_marked(mark: str, patience_s: float = 10.0) -> int:
+    """Kill every process that carries `mark`, again until none is left; how many were killed."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + patience_s
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            killed.add(pid)
+        time.sleep(0.05)
+    return len(killed)
+
+
+def sweep_ray_folders() -> int:
+    """Remove the Ray folders of dead owners; how many."""
+    swept = 0
+    for place in sorted({tempfile.gettempdir(), "/tmp"}):
+        for path in Path(place).glob(f"{_RAY_PREFIX}*"):
+            if path.stat().st_uid == os.getuid() and not _in_use(path):
+                shutil.rmtree(path, ignore_errors=True)
+                swept += 1
+    return swept
+
+
+def _in_use(folder: Path) -> bool:
+    """Its owner lives, or it is so young that its owner may not have signed it yet."""
+    label = folder / "owner"
+    return alive(label.read_text()) if label.exists() else time.time() - folder.stat().st_mtime < 60
+
+
+def watch(pid: int, mark: str, folder: Path) -> None:
+    """Wait until process `pid` is gone, then end all that carries `mark` and remove `folder`."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        descriptor = -1
+    if descriptor >= 0:
+        select.select([descriptor], [], [])
+    end_marked(mark)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the run; this one waits for its end
+    watch(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,74 @@
+"""Which tasks a run has, by split, and how the environment of one is made."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Protocol
+
+from refork.envs.chain import ChainEnv
+from refork.envs.forkable import BadInput, ForkableEnv
+from refork.replay.policy import Policy
+from refork.trainers.config import EnvConfig
+
+Split = Literal["train", "validation", "held_out"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
+
+
+class TaskSource(Protocol):
+    """The tasks of one kind of environment, and what making environments needs to hold (backend, cache)."""
+
+    feature_names: tuple[str, ...]
+    """What the columns of an observation's features mean."""
+
+    def names(self, split: Split) -> list[str]:
+        """Tasks of a split, sorted."""
+
+    def package(self, task: str) -> str:
+        """What a task is grouped by in tables and held out by."""
+
+    def make(self, task: str) -> ForkableEnv:
+        """An environment of that task. Raises InfraFailure, UnsupportedHost."""
+
+    def baselines(self) -> dict[str, Policy]:
+        """Policies to compare with, by name."""
+
+    def close(self) -> None:
+        """Close what is shared by the environments made."""
+
+
+class ChainSource:
+    """The chain's tasks are numbered; each split has its own range."""
+
+    feature_names = ChainEnv.feature_names
+    ranges: ClassVar[dict[Split, range]] = {
+        "train": range(1000),
+        "validation": range(1000, 1100),
+        "held_out": range(1100, 1200),
+    }
+
+    def __init__(self, env: EnvConfig) -> None:
+        self._options = env.options
+
+    def names(self, split: Split) -> list[str]:
+        return [f"chain-{i}" for i in self.ranges[split]]
+
+    def package(self, task: str) -> str:
+        return "chain"
+
+    def make(self, task: str) -> ForkableEnv:
+        try:
+            return ChainEnv(task, **self._options)
+        except TypeError as error:
+            raise BadInput(f"env.options: {error}") from error
+
+    def baselines(self) -> dict[str, Policy]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def task_source(env: EnvConfig) -> TaskSource:
+    """The source for `env.id`. Raises BadInput naming those there are."""
+    if env.id == "refork/Chain-v0":
+        return ChainSource(env)
+    raise BadInput(f"env.id: no environment {env.id!r}; there are: refork/Chain-v0")
