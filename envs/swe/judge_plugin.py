@@ -20,6 +20,9 @@ from typing import Any
 import pytest
 
 MESSAGE_CHARS = 300
+FRAMES = 20
+IMPORTS = ""
+"""The name under which lines run before the first test are traced."""
 LETTERS = {"passed": "p", "failed": "f", "skipped": "s", "timeout": "t"}
 
 
@@ -73,6 +76,8 @@ class Judge:
         self.tracer = Tracer(job["trace"]) if job["trace"] else None
         self.tests: dict[str, list[Any]] = {}
         self.errors: list[str] = []
+        if self.tracer:
+            self.tracer.start(IMPORTS)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -128,11 +133,12 @@ class Judge:
             data = data[os.write(self.out, data) :]
 
 
-def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    """[exception type, its message, the test's own line that failed]."""
+def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> list[Any]:
+    """[exception type, its message, the test's own line that failed, [[file, line], ...] from the inside out]."""
     own = [entry for entry in error.traceback if entry.path == item.path]
     line = str(own[-1].statement).strip() if own else ""
-    return [error.type.__name__, str(error.value)[:MESSAGE_CHARS], line[:MESSAGE_CHARS]]
+    frames = [[str(entry.path), entry.lineno + 1] for entry in reversed(error.traceback)][:FRAMES]
+    return [error.type.__name__, str(error.value)[:MESSAGE_CHARS], line[:MESSAGE_CHARS], frames]
 
 
 def load() -> Judge:

@@ -32,6 +32,8 @@ class Failure:
     exception: str
     message: str
     line: str
+    frames: tuple[tuple[str, int], ...] = ()
+    """Workspace files and lines of the traceback, from the inside out."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class TestRun:
     """One text per file or class that could not be collected."""
     trace: Mapping[str, Mapping[str, frozenset[int]]]
     """Lines that each test ran, by node id and traced file."""
+    imported: Mapping[str, frozenset[int]]
+    """Lines that ran before the first test, by traced file."""
     report: Literal["whole", "missing", "contradicted"]
     """`missing`: the run ended without a report; `contradicted`: its exit code is not the one it reported."""
     command: CommandResult
@@ -134,18 +138,25 @@ def _environment(command: TestCommand, folder: str) -> dict[str, str]:
 def _read(sandbox: Sandbox, command: TestCommand, result: CommandResult, nonce: str, folder: str) -> TestRun:
     parts = result.output.split(nonce)
     if len(parts) != 3 or result.exit_code is None:
-        return TestRun({}, {}, {}, (), {}, "missing", result)
+        return TestRun({}, {}, {}, (), {}, {}, "missing", result)
     body: dict[str, Any] = json.loads(parts[1])
     tests = body["tests"]
+    trace = _trace(sandbox, command, folder) if command.trace else {}
     return TestRun(
         outcomes={name: OUTCOMES[letter] for name, (letter, _, _) in tests.items()},
         durations={name: seconds for name, (_, seconds, _) in tests.items()},
-        failures={name: Failure(*text) for name, (_, _, text) in tests.items() if text is not None},
+        failures={name: _failure(*text) for name, (_, _, text) in tests.items() if text is not None},
         collection_errors=tuple(body["errors"]),
-        trace=_trace(sandbox, command, folder) if command.trace else {},
+        imported=trace.pop("", {}),
+        trace=trace,
         report="whole" if body["exit"] == result.exit_code else "contradicted",
         command=result,
     )
+
+
+def _failure(exception: str, message: str, line: str, frames: list[tuple[str, int]]) -> Failure:
+    own = [(path.removeprefix(f"{WORKSPACE}/"), number) for path, number in frames if path.startswith(f"{WORKSPACE}/")]
+    return Failure(exception, message, line, tuple(own))
 
 
 def _trace(sandbox: Sandbox, command: TestCommand, folder: str) -> dict[str, dict[str, frozenset[int]]]:
