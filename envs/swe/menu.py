@@ -1,0 +1,126 @@
+"""The repair menu: candidate edits at the most suspicious lines, best first.
+
+It sees the broken text and test runs only.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from refork.envs.swe.localise import Line, Spectrum, competition_ranks, counts, ochiai, traceback_distance
+from refork.envs.swe.module_text import ModuleText
+from refork.envs.swe.repair_operators import Candidate
+from refork.envs.swe.source_edit import Source, changed_lines
+
+NOT_IN_TRACEBACK = 99
+
+
+@dataclass(frozen=True)
+class Item:
+    """One candidate with why it is suspected."""
+
+    candidate: Candidate
+    line: Line
+    """Where coverage sees it."""
+    score: float
+    """Ochiai, in (0, 1]."""
+    rank: float
+    """Mean rank of its line among all suspicious lines, from 1."""
+    failing: float
+    """Share of the failing tests that run its line."""
+    passing: float
+    """Share of the passing tests that run it."""
+    distance: int
+    """Frames of the package below it in a failing test's traceback; NOT_IN_TRACEBACK."""
+    key: str
+    """Names the same edit in another version of the text: path, function, operator, line before and after."""
+    removed: str
+    added: str
+
+    def __str__(self) -> str:
+        path, number = self.line
+        return f"{path}:{number} [{self.candidate.operator}] - {self.removed.strip()}  + {self.added.strip()}"
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """Lines by falling suspicion, and what is known of each."""
+
+    lines: tuple[Line, ...]
+    scores: Mapping[Line, float]
+    ranks: Mapping[Line, float]
+    failing: Mapping[Line, float]
+    passing: Mapping[Line, float]
+    distance: Mapping[Line, int]
+
+    @classmethod
+    def of(cls, spectrum: Spectrum) -> Suspicion:
+        scores, distance = ochiai(spectrum), traceback_distance(spectrum)
+        failing, passing = counts(spectrum)
+        passed = max(1, sum(v.result == "passed" for v in spectrum.verdicts.values()))
+        failed = max(1, len(spectrum.failing))
+        order = sorted(scores, key=lambda x: (-round(scores[x], 9), distance.get(x, NOT_IN_TRACEBACK), x))
+        return cls(
+            tuple(order),
+            scores,
+            dict(zip(order, competition_ranks(round(scores[x], 9) for x in order), strict=True)),
+            {line: n / failed for line, n in failing.items()},
+            {line: n / passed for line, n in passing.items()},
+            distance,
+        )
+
+
+def build_menu(modules: Mapping[str, ModuleText], spectrum: Spectrum, size: int) -> tuple[Item, ...]:
+    """At most `size` candidates, in the order of their lines' suspicion; the same for the same input."""
+    suspicion = Suspicion.of(spectrum)
+    by_line: dict[Line, list[Candidate]] = {}
+    parsed: set[tuple[str, int]] = set()
+    chosen: list[tuple[Line, Candidate]] = []
+    for line in suspicion.lines:
+        if len(chosen) >= size:
+            break
+        module = modules.get(line[0])
+        if module is None:
+            continue
+        if (chunk := (module.path, module.chunk_at(line[1]))) not in parsed:
+            parsed.add(chunk)
+            for candidate in module.candidates(line[1]):
+                by_line.setdefault(_seen_at(candidate, suspicion.scores), []).append(candidate)
+        chosen += [(line, candidate) for candidate in by_line.get(line, ())]
+    return tuple(_items(modules, chosen[:size], suspicion))
+
+
+def _seen_at(candidate: Candidate, scores: Mapping[Line, float]) -> Line:
+    """The line of a candidate that coverage knows: its own, else its statement's."""
+    own = (candidate.edit.path, candidate.edit.start_line)
+    return own if own in scores else (candidate.edit.path, candidate.statement_line)
+
+
+def _items(
+    modules: Mapping[str, ModuleText], chosen: Sequence[tuple[Line, Candidate]], suspicion: Suspicion
+) -> Iterator[Item]:
+    sources = {path: Source(modules[path].text) for path in sorted({line[0] for line, _ in chosen})}
+    for line, candidate in chosen:
+        removed, added = _difference(sources[line[0]], candidate)
+        yield Item(
+            candidate,
+            line,
+            suspicion.scores[line],
+            suspicion.ranks[line],
+            suspicion.failing.get(line, 0.0),
+            suspicion.passing.get(line, 0.0),
+            suspicion.distance.get(line, NOT_IN_TRACEBACK),
+            "\0".join([line[0], candidate.function, candidate.operator, removed, added]),
+            removed,
+            added,
+        )
+
+
+def _difference(source: Source, candidate: Candidate) -> tuple[str, str]:
+    """The lines an edit takes away and those it puts there."""
+    edit = candidate.edit
+    numbers = range(edit.start_line, edit.end_line + 1)
+    old = "\n".join(source.line(n) for n in numbers)
+    local = edit.site.__class__("", 1, edit.start_col, len(numbers), edit.end_col).to(edit.new_text)
+    removed, added = changed_lines(old, Source(old).apply([local]))
+    return "\n".join(removed), "\n".join(added)

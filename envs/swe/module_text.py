@@ -1,0 +1,87 @@
+"""One module's text in chunks of whole top-level statements, so that an edit costs the parse of one chunk only."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+
+from refork.envs.swe.guards import templates
+from refork.envs.swe.repair_operators import Candidate, candidates
+from refork.envs.swe.source_edit import Edit, Source
+
+
+@dataclass(frozen=True)
+class ModuleText:
+    """The chunks joined are the text. `path` is relative to the workspace."""
+
+    path: str
+    chunks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: str, text: str) -> ModuleText:
+        """Raises SyntaxError when `text` is no Python."""
+        return cls(path, split(text))
+
+    @cached_property
+    def text(self) -> str:
+        return "".join(self.chunks)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """First line of each chunk, from 1."""
+        lines, starts = 1, []
+        for chunk in self.chunks:
+            starts.append(lines)
+            lines += line_breaks(chunk)
+        return tuple(starts)
+
+    def chunk_at(self, line: int) -> int:
+        """Index of the chunk that holds a line."""
+        return bisect_right(self.starts, line) - 1
+
+    def edited(self, edit: Edit) -> ModuleText:
+        """The module after an edit. Raises ValueError when the edit does not lie in one chunk."""
+        index = self.chunk_at(edit.start_line)
+        if self.chunk_at(edit.end_line) != index:
+            raise ValueError(f"{self.path}: the edit reaches over the end of a top-level statement: {edit}")
+        local = moved(edit, "", 1 - self.starts[index])
+        chunk = Source(self.chunks[index]).apply([local])
+        return ModuleText(self.path, (*self.chunks[:index], chunk, *self.chunks[index + 1 :]))
+
+    def candidates(self, line: int) -> Iterator[Candidate]:
+        """All candidate edits of the chunk that holds `line`, placed in this module."""
+        index = self.chunk_at(line)
+        known = tuple(t for chunk in self.chunks for t in templates(chunk))
+        for c in candidates(self.chunks[index], known):
+            down = self.starts[index] - 1
+            edit = moved(c.edit, self.path, down)
+            yield Candidate(edit, c.operator, c.function, c.statement_line + down, c.depth)
+
+
+def moved(edit: Edit, path: str, lines: int) -> Edit:
+    """The same edit `lines` further down, in file `path`."""
+    e = edit
+    return Edit(path, e.start_line + lines, e.start_col, e.end_line + lines, e.end_col, e.new_text)
+
+
+def line_breaks(text: str) -> int:
+    """Line ends of a text as the parser counts them."""
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
+
+
+@lru_cache(maxsize=256)
+def split(text: str) -> tuple[str, ...]:
+    """Chunks of whole lines, each with at least one top-level statement; comments go with what is before them."""
+    source, starts, end = Source(text), [], 0
+    for node in ast.parse(text).body:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        if first > end:
+            starts.append(first)
+        end = node.end_lineno or first
+    data = text.encode("utf-8")
+    offsets = [0, *(source.offset(line, 0) for line in starts[1:]), len(data)]
+    return tuple(data[a:b].decode("utf-8") for a, b in pairwise(offsets))
