@@ -1,7 +1,7 @@
 """Spectrum-based fault localisation: which lines do failing tests run that passing tests do not?
 
 Ochiai: score(line) = ef / sqrt(F * (ef + ep)), with F failing tests, of which ef run the line, and ep passing tests
-that run it (Abreu, Zoeteweij, van Gemund: "On the accuracy of spectrum-based fault localization", 2007). Pure functions.
+that run it (Abreu, Zoeteweij, van Gemund: On the accuracy of spectrum-based fault localization, 2007).
 """
 
 from __future__ import annotations
@@ -113,12 +113,6 @@ def traceback_distance(spectrum: Spectrum) -> dict[Line, int]:
         for depth, line in enumerate(spectrum.verdicts[test].frames):
             distance[line] = min(depth, distance.get(line, depth))
     return distance
-
-
-def ranked(scores: Mapping[Line, float], distance: Mapping[Line, int] | None = None) -> list[Line]:
-    """Lines by falling score; equal ones by traceback distance, then path and line."""
-    near = distance or {}
-    return sorted(scores, key=lambda line: (-round(scores[line], 9), near.get(line, 1_000), line))
 
 
 def competition_ranks(values: Iterable[float]) -> list[float]:

@@ -2,6 +2,7 @@
 
 It sees the broken text and test runs only.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from refork.envs.swe.localise import Spectrum, Verdict, competition_ranks, ochiai, ranked, traceback_distance
+from refork.envs.swe.localise import Spectrum, Verdict, competition_ranks, ochiai, traceback_distance
 from refork.envs.swe.source_edit import Edit
 
 
@@ -34,9 +34,10 @@ def test_ochiai_scores() -> None:
     )
 
 
-def test_rank_breaks_ties_by_traceback() -> None:
+def test_distance_is_counted_from_where_it_was_raised() -> None:
     assert traceback_distance(SPECTRUM) == {("m.py", 3): 0, ("m.py", 1): 0}
-    assert ranked(ochiai(SPECTRUM), traceback_distance(SPECTRUM)) == [("m.py", n) for n in (3, 1, 9, 2)]
+    deep = Spectrum({"a": Verdict("failed", "E", (("m.py", 3), ("m.py", 1)))})
+    assert traceback_distance(deep) == {("m.py", 3): 0, ("m.py", 1): 1}
 
 
 def test_a_test_that_died_on_import_points_at_the_imported_lines() -> None:
