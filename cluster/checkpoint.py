@@ -56,7 +56,7 @@ class CheckpointStore:
                 shutil.rmtree(path)
         self.prune()
 
-    def save(self, step: int, state: Mapping[str, Any]) -> Path:
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Write and commit; then drop what is older than the newest `keep`. Raises OSError (disk full), having
         left every earlier checkpoint as it was."""
         temporary = self.folder / f".tmp-{os.getpid()}"
@@ -73,7 +73,6 @@ class CheckpointStore:
                 shutil.rmtree(target, ignore_errors=True)
             raise
         self.prune()
-        return target
 
     def newest(self) -> Path | None:
         """The newest committed checkpoint's folder."""

@@ -82,6 +82,11 @@ def _in_use(folder: Path) -> bool:
     return alive(label.read_text()) if label.exists() else time.time() - folder.stat().st_mtime < 60
 
 
+def sweep() -> dict[str, int]:
+    """Remove everything that has no living owner; counts by kind. Cheap when there is nothing."""
+    return {"ray folders": sweep_ray_folders()}
+
+
 def watch(pid: int, mark: str, folder: Path) -> None:
     """Wait until process `pid` is gone, then end all that carries `mark` and remove `folder`."""
     try:

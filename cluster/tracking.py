@@ -162,9 +162,10 @@ def open_tracking(
     config: Mapping[str, Any],
     run_id: str,
     resume_at: int | None = None,
+    more: Mapping[str, Sink] | None = None,
 ) -> Tracking:
-    """Open all sinks of the run in `folder`. `resume_at`: the step of the checkpoint gone on from."""
-    sinks: dict[str, Sink] = {"metrics.jsonl": Jsonl(folder / "metrics.jsonl", resume_at)}
+    """Open all sinks of the run in `folder`, and `more`. `resume_at`: the step of the checkpoint gone on from."""
+    sinks: dict[str, Sink] = {"metrics.jsonl": Jsonl(folder / "metrics.jsonl", resume_at), **(more or {})}
     chosen = wandb_mode(mode)
     if chosen != "off":
         sinks["wandb"] = Wandb(folder, project, chosen, run_id, config)

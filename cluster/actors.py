@@ -1,0 +1,171 @@
+"""Collects experience from a pool of Ray actors. A lost actor costs its group a second asking, never the run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, RayTaskError
+from refork.cluster.collector import Sink
+from refork.cluster.local_ray import LocalRay
+from refork.cluster.rollout import Rollout, RolloutSpec
+from refork.envs.forkable import InfraFailure
+from refork.replay.counterfactual import ForkConfig, GroupRequest, lost_group
+from refork.replay.trajectory import TaskExperience
+
+log = logging.getLogger("refork.actors")
+
+ASKINGS = 2
+"""A group whose player dies is asked once more (everything in it is seeded, so it is the same group); then it is
+lost: what kills every player must not kill the run."""
+
+
+@dataclass(frozen=True)
+class PoolLimits:
+    """When the pool gives up on an actor, and on itself."""
+
+    deadline_s: float = 1800.0
+    """Seconds one group may take; then its actor is killed and replaced."""
+    restarts: int = 20
+    """Actors replaced in a row without a group played in between; then the run stops."""
+    backoff_s: float = 0.5
+    """Pause before the first replacement, doubled with each one in a row, at most 30 s."""
+
+
+@dataclass
+class _Work:
+    """One request on its way."""
+
+    index: int
+    request: GroupRequest
+    askings: int = 0
+    since: float = 0.0
+
+
+class RayCollector:
+    """Plays groups on `actors` actors; results do not depend on how many there are."""
+
+    def __init__(
+        self, spec: RolloutSpec, actors: int, sinks: Sequence[Sink] = (), limits: PoolLimits | None = None
+    ) -> None:
+        """Starts Ray and the actors. Raises BadInput for more actors than cores, InfraFailure."""
+        self._spec, self._sinks, self._limits = spec, tuple(sinks), limits or PoolLimits()
+        self._cluster = LocalRay.start(actors)
+        self._weights: tuple[int, Any] | None = None
+        self._idle = deque(self._new_actor() for _ in range(actors))
+        self._failures = 0
+        self.replaced = 0
+        """Actors replaced so far."""
+
+    def collect(
+        self,
+        requests: Sequence[GroupRequest],
+        weights: Mapping[str, np.ndarray],
+        version: int,
+        forks: ForkConfig | None = None,
+        baseline: str = "",
+        record: bool = True,
+    ) -> list[TaskExperience]:
+        """One experience per request, in their order. Raises InfraFailure when actors die faster than they play."""
+        shared = self._share(weights, version)
+        waiting = deque(_Work(i, request) for i, request in enumerate(requests))
+        running: dict[Any, tuple[Any, _Work]] = {}
+        played: dict[int, TaskExperience] = {}
+        try:
+            while waiting or running:
+                while waiting and self._idle:
+                    work, actor = waiting.popleft(), self._idle.popleft()
+                    work.since = time.monotonic()
+                    running[actor.play.remote(work.request, shared, version, forks, baseline)] = (actor, work)
+                for ref in self._finished(running):
+                    actor, work = running.pop(ref)
+                    result = self._result(ref, actor, work)
+                    if result is None:
+                        waiting.appendleft(work)
+                        continue
+                    played[work.index] = result
+                    for sink in self._sinks if record else ():
+                        sink(result)
+        except BaseException:
+            self._abandon([actor for actor, _ in running.values()])
+            raise
+        return [played[i] for i in range(len(requests))]
+
+    def pids(self) -> list[int]:
+        """Processes of the idle actors."""
+        return ray.get([actor.pid.remote() for actor in self._idle])
+
+    def close(self) -> None:
+        """Let every actor close its environments, then end Ray."""
+        closing = [actor.close.remote() for actor in self._idle]
+        ray.wait(closing, num_returns=len(closing), timeout=20) if closing else None
+        self._cluster.stop()
+
+    def _share(self, weights: Mapping[str, np.ndarray], version: int) -> Any:
+        """The weights in the object store, put there once per version."""
+        if self._weights is None or self._weights[0] != version:
+            self._weights = (version, ray.put(dict(weights)))
+        return self._weights[1]
+
+    def _finished(self, running: Mapping[Any, tuple[Any, _Work]]) -> list[Any]:
+        """Requests that have ended; actors beyond their deadline are killed, which ends theirs."""
+        done, _ = ray.wait(list(running), num_returns=1, timeout=1.0)
+        late = time.monotonic() - self._limits.deadline_s
+        for actor, work in running.values():
+            if work.since < late:
+                log.warning("%s: no answer for %.0f s, actor killed", work.request.task, self._limits.deadline_s)
+                ray.kill(actor)
+        return done
+
+    def _result(self, ref: Any, actor: Any, work: _Work) -> TaskExperience | None:
+        """The group, a lost group, or None when it is to be asked again. The actor, or its successor, is idle again."""
+        try:
+            result = ray.get(ref)
+        except RayTaskError as error:
+            self._idle.append(actor)
+            raise error.as_instanceof_cause() from None
+        except (RayActorError, OutOfMemoryError) as error:
+            return self._lost(actor, work, _cause(error))
+        self._failures = 0
+        self._idle.append(actor)
+        return result
+
+    def _lost(self, actor: Any, work: _Work, cause: str) -> TaskExperience | None:
+        work.askings += 1
+        self._failures += 1
+        self.replaced += 1
+        if self._failures > self._limits.restarts:
+            raise InfraFailure(f"{self._failures} rollout actors died in a row, the last one: {cause}")
+        log.warning("rollout actor lost at %s (%s); replaced", work.request.task, cause)
+        ray.kill(actor)
+        time.sleep(min(30.0, self._limits.backoff_s * 2 ** (self._failures - 1)))
+        self._idle.append(self._new_actor())
+        if work.askings < ASKINGS:
+            return None
+        return lost_group(work.request, f"rollout actor lost: {cause}")
+
+    def _new_actor(self) -> Any:
+        remote = ray.remote(Rollout).options(num_cpus=1, max_restarts=0, max_task_retries=0)
+        return remote.remote(self._spec)
+
+    def _abandon(self, actors: Sequence[Any]) -> None:
+        """An interrupted collection: what was playing is stopped and replaced, so that nothing plays on unseen."""
+        for actor in actors:
+            ray.kill(actor)
+            self._idle.append(self._new_actor())
+
+
+def _cause(error: Exception) -> str:
+    """One line that says memory when it was memory."""
+    text = str(error)
+    if isinstance(error, OutOfMemoryError) or "memory" in text.lower():
+        return "out of memory; use fewer actors or smaller limits"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kind = "died" if isinstance(error, ActorDiedError) else "unreachable"
+    return f"{kind}: {lines[-1][:200]}" if lines else kind

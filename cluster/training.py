@@ -1,0 +1,126 @@
+"""Puts a training run together: folder, tasks, collector, trainer, tracking, checkpoints; and takes it apart again."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from refork.cluster.checkpoint import Checkpoint, CheckpointStore
+from refork.cluster.collector import GroupCollector, open_collector
+from refork.cluster.evaluation import PolicyEvaluator, spread_over_packages
+from refork.cluster.run_folder import RunFolder
+from refork.cluster.tasks import TaskSource, task_source
+from refork.cluster.tracking import Sink, Tracking, open_tracking
+from refork.envs.forkable import BadInput, InfraFailure
+from refork.replay.trajectory import TaskExperience
+from refork.trainers.config import JobConfig
+from refork.trainers.loop import Loop, Stalled, Trainer
+from refork.trainers.make import make_trainer
+from refork.trainers.sampler import TaskSampler
+
+
+class Display(Sink, Protocol):
+    """Shows a run: every group as it comes, and the metrics of every update."""
+
+    def group(self, experience: TaskExperience) -> None: ...
+
+
+@dataclass
+class _Boundary:
+    """The state at the end of the last update: what an interrupted run saves, wherever in the next one it was."""
+
+    loop: Loop
+    step: int = -1
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def note(self) -> bool:
+        """Called by the loop between updates; never asks it to stop."""
+        self.step, self.state = self.loop.update, copy.deepcopy(self.loop.state_dict())
+        return False
+
+
+def train(job: JobConfig, folder: RunFolder, display: Display, resume: bool = False) -> dict[str, float]:
+    """Run `job` in `folder` to its end; returns the totals.
+
+    Interrupted (KeyboardInterrupt) or
+    failed, the state after the last whole update is committed before the exception goes on. Raises BadInput,
+    InfraFailure.
+    """
+    torch.set_num_threads(1)
+    with ExitStack() as stack:
+        stack.callback(folder.close)
+        store = CheckpointStore(folder.checkpoints, job.checkpoint.keep, lambda: {"job": job.model_dump(mode="json")})
+        start = store.load_newest() if resume else None
+        loop = _assemble(job, folder, store, start, display, stack)
+        boundary = _Boundary(loop)
+        try:
+            loop.run(boundary.note)
+        except BaseException as error:
+            if boundary.step >= 0 and not _is_saved(store, boundary.step):
+                store.save(boundary.step, boundary.state)
+            if isinstance(error, Stalled):
+                raise InfraFailure(str(error)) from error
+            raise
+        return dict(loop.totals)
+
+
+def _is_saved(store: CheckpointStore, step: int) -> bool:
+    newest = store.newest()
+    return newest is not None and newest.name.startswith(f"step-{step:08d}")
+
+
+def _assemble(
+    job: JobConfig,
+    folder: RunFolder,
+    store: CheckpointStore,
+    start: Checkpoint | None,
+    display: Display,
+    stack: ExitStack,
+) -> Loop:
+    source = task_source(job.env)
+    stack.callback(source.close)
+    sampler = TaskSampler(source.names("train"), job.seed, job.trainer.quarantine)
+    trainer = build_trainer(job, source)
+    tracking = _open_tracking(job, folder, start, display)
+    stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
+    collector = open_collector(job, [display.group])
+    stack.callback(collector.close)
+    loop = Loop(job, trainer, sampler, collector, tracking, store, _evaluator(job, source, collector))
+    if start:
+        loop.load_state_dict(start.state)
+    return loop
+
+
+def build_trainer(job: JobConfig, source: TaskSource) -> Trainer:
+    """The trainer of the job. Raises BadInput for options that its agent does not take."""
+    try:
+        return make_trainer(job, source.feature_names)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+
+
+def _open_tracking(job: JobConfig, folder: RunFolder, start: Checkpoint | None, display: Display) -> Tracking:
+    """The record of a run goes on under the id it began with, and without the rows beyond its checkpoint."""
+    run_id = start.state["tracker"]["run_id"] if start else None
+    return open_tracking(
+        folder.path,
+        job.tracking.project,
+        job.tracking.wandb,
+        job.model_dump(mode="json"),
+        run_id or secrets.token_hex(4),
+        start.step if start else None,
+        {"display": display},
+    )
+
+
+def _evaluator(job: JobConfig, source: TaskSource, collector: GroupCollector) -> PolicyEvaluator | None:
+    if job.evaluate.every == 0:
+        return None
+    tasks = spread_over_packages(source.names("validation"), source.package, job.evaluate.tasks)
+    if not tasks:
+        raise BadInput("evaluate.every: there are no validation tasks; set it to 0 or choose env.validation packages")
+    return PolicyEvaluator(collector, tasks, job.seed, job.evaluate.attempts)

@@ -1,0 +1,83 @@
+"""`refork train`: reads the job, shows it, or runs it. Importing this imports neither torch nor ray."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from refork.cluster.run_folder import RunFolder, create, newest_run, saved_job
+from refork.cluster.toml import dumps
+from refork.envs.forkable import BadInput
+from refork.scripts.job import read_job
+from refork.trainers.config import JobConfig
+
+FREE_ON_RESUME = ("runs", "rollout", "evaluate", "tracking", "checkpoint", "trainer.updates")
+"""Keys that a resumed run may change; any other would make it another run."""
+
+
+def train(
+    job: str,
+    /,
+    *overrides: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)],
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Train as a job file says, into a new folder below `runs`.
+
+    Parameters
+    ----------
+    job
+        A TOML file, the name of a shipped recipe, or, with --resume, the folder of a run.
+    overrides
+        Keys of the job laid over it: --section.key value. Any wrong key names the nearest right one.
+    dry_run
+        Read and check the job, print it as resolved, and stop.
+    resume
+        Go on from the newest committed checkpoint of the newest run of that name (or of the folder given).
+    """
+    folder = Path(job) if resume and Path(job).is_dir() else None
+    config = read_job(str(folder / "job.toml" if folder else job), overrides)
+    if dry_run:
+        print(dumps(config.model_dump(mode="json")), end="")
+        return 0
+    if resume:
+        path = folder or newest_run(config.runs, config.name)
+        _check_resumable(config, saved_job(path), path)
+        return _run(config, RunFolder(path), resume=True)
+    return _run(config, create(config))
+
+
+def _run(config: JobConfig, folder: RunFolder, resume: bool = False) -> int:
+    from refork.cluster.reaper import sweep
+    from refork.cluster.training import train as run
+    from refork.scripts.progress import Progress
+
+    sweep()
+    print(f"run folder: {folder.path}", file=sys.stderr)
+    totals = run(config, folder, Progress(config.trainer.updates), resume)
+    print(f"done: {totals['trajectories']:.0f} episodes, {totals['steps']:.0f} steps; {folder.path}")
+    return 0
+
+
+def _check_resumable(config: JobConfig, saved: dict[str, Any], path: Path) -> None:
+    """A resumed run equals one that never stopped only when what it computes is the same. Raises BadInput."""
+    was, now = _flat(saved), _flat(config.model_dump(mode="json", exclude_none=True))
+    for key in sorted(was.keys() | now.keys()):
+        free = any(key == name or key.startswith(f"{name}.") for name in FREE_ON_RESUME)
+        if not free and was.get(key) != now.get(key):
+            raise BadInput(
+                f"{key}: the run in {path} has {was.get(key)!r}, this job {now.get(key)!r}; "
+                "a resumed run must keep it: restore the value or start a new run"
+            )
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
