@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from refork.envs.forkable import ForkableEnv, InfraError, InfraFailure, Noise, Obs, Outcome, StateMismatch, StateRef
 from refork.replay.fork_points import ForkPoint, choose
-from refork.replay.policy import Policy, entropy, sample
+from refork.replay.policy import Policy, entropy, greedy, sample
 from refork.replay.seeding import generator
 from refork.replay.trajectory import Decision, Fork, Origin, TaskExperience, Trajectory
 
@@ -143,11 +143,8 @@ class _Player:
     def _play_on(self, observation: Obs) -> Outcome:
         ended = False
         while not ended:
-            if self.request.greedy:
-                probabilities = self.policy.probabilities(observation)
-                action = self.policy.greedy(observation)
-            else:
-                action, _, probabilities = self.policy.act(observation, self.rng)
+            probabilities = self.policy.probabilities(observation)
+            action = greedy(probabilities) if self.request.greedy else sample(probabilities, self.rng)
             observation, ended = self._step(observation, action, probabilities)
         return self.env.grade()
 

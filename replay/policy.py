@@ -14,12 +14,6 @@ class Policy(Protocol):
     def probabilities(self, observation: Obs) -> np.ndarray:
         """pi(. | observation), (num_actions,), float64, sums to 1, 0 where the mask is False."""
 
-    def act(self, observation: Obs, rng: np.random.Generator) -> tuple[int, float, np.ndarray]:
-        """A sampled action, its log-probability, and the distribution it was drawn from."""
-
-    def greedy(self, observation: Obs) -> int:
-        """The most probable action, the lowest index of equals."""
-
 
 def sample(probabilities: np.ndarray, rng: np.random.Generator) -> int:
     """One index drawn from `probabilities` (n,); never one of probability 0."""
@@ -32,3 +26,8 @@ def entropy(probabilities: np.ndarray) -> float:
     """Entropy in nats."""
     positive = probabilities[probabilities > 0]
     return float(-(positive * np.log(positive)).sum())
+
+
+def greedy(probabilities: np.ndarray) -> int:
+    """The most probable index, the lowest of equals."""
+    return int(probabilities.argmax())

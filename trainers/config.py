@@ -54,6 +54,8 @@ class EvaluateConfig(Config):
     """Held-out tasks to play, evenly over packages and bug counts; 0: all."""
     pass_k: tuple[int, ...] = (1, 4)
     """k of pass@k."""
+    every: int = Field(0, ge=0)
+    """Updates between evaluations on the validation tasks during training; 0: none."""
 
 
 class TrackingConfig(Config):
@@ -79,12 +81,43 @@ class TrainerConfig(Config):
     """Updates in the run."""
     learning_rate: float = Field(3e-3, gt=0)
     """Adam's step size."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the step size falls to 0 over the horizon."""
+    warmup: int = Field(0, ge=0)
+    """Updates over which the step size rises from 0."""
+    horizon: int = Field(0, ge=0)
+    """Updates the schedule is stretched over; 0: `updates`. A resumed run must keep it."""
     tasks_per_update: int = Field(8, ge=1)
     """Tasks per update."""
     group: int = Field(4, ge=1)
     """Main rollouts per task."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradient norm clip."""
+    quarantine: int = Field(3, ge=1)
+    """A task whose machinery fails in that many groups in a row is not played again, and reported."""
+    stall: int = Field(5, ge=1)
+    """The run fails after that many updates in a row without one judged rollout."""
+
+
+class PolicyGradientConfig(TrainerConfig):
+    """What the clipped policy-gradient algorithms share."""
+
+    epochs: int = Field(1, ge=1)
+    """Passes over the experience of an update."""
+    minibatch: int = Field(0, ge=0)
+    """Decisions per gradient step; 0: all."""
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    """Ratio clip below 1."""
+    clip_high: float = Field(0.28, gt=0)
+    """Ratio clip above 1."""
+    dual_clip: float = Field(3.0, gt=1)
+    """Ratio limit for negative advantages."""
+    kl: float = Field(0.0, ge=0)
+    """Weight of the KL divergence (k3) from the policy the run began with."""
+    entropy_bonus: float = Field(0.0, ge=0)
+    """Weight of the policy's entropy."""
+    advantage_scale: Literal["std", "none"] = "std"
+    """Divide the advantages of an update by their standard deviation."""
 
 
 def algorithms() -> tuple[str, ...]:

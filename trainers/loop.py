@@ -5,12 +5,20 @@ What the loop needs from outer rooms is handed in through the protocols below; i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from refork.replay.counterfactual import ForkConfig, GroupRequest
+from refork.replay.seeding import task_seed
 from refork.replay.trajectory import TaskExperience
+from refork.trainers.config import JobConfig
+from refork.trainers.metrics import summarise
+from refork.trainers.random_state import global_random_state, set_global_random_state
+from refork.trainers.sampler import TaskSampler
 
 Weights = Mapping[str, np.ndarray]
 """The acting network as float32 arrays by name: what goes to rollout actors, free of torch."""
@@ -73,3 +81,109 @@ class Trainer(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Stalled(RuntimeError):
+    """The run goes on without getting anything judged; the message gives the last reason."""
+
+
+class Loop:
+    """One run. `state_dict` holds all that a resumed run needs to equal one that never stopped."""
+
+    def __init__(
+        self,
+        job: JobConfig,
+        trainer: Trainer,
+        sampler: TaskSampler,
+        collector: Collector,
+        tracker: Tracker,
+        checkpointer: Checkpointer,
+        evaluator: Evaluator | None = None,
+    ) -> None:
+        self.job, self.trainer, self.sampler = job, trainer, sampler
+        self.collector, self.tracker, self.checkpointer, self.evaluator = collector, tracker, checkpointer, evaluator
+        self.update = 0
+        """Updates done."""
+        self.totals: Counter[str] = Counter()
+        """What the run has spent so far: trajectories, steps, steps_executed, seconds ..."""
+        self._unjudged_updates = 0
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Go on to the last update, or to the end of the update in which `should_stop` turned true; then save.
+
+        Raises Stalled, or RuntimeError when all tasks are quarantined.
+        """
+        while self.update < self.job.trainer.updates and not should_stop():
+            self.step()
+            if self.update % self.job.checkpoint.every == 0 and self.update < self.job.trainer.updates:
+                self.save()
+        self.save()
+
+    def step(self) -> dict[str, float]:
+        """One update: collect, learn, evaluate when due, log. Returns what was logged."""
+        begun = time.perf_counter()
+        weights = self.trainer.weights()
+        experience = self.collector.collect(self._requests(), weights, self.update, self.trainer.fork_config())
+        collected = time.perf_counter()
+        self._check_progress(experience)
+        for task in self.sampler.report(experience):
+            warnings.warn(f"task {task} quarantined: {self.sampler.quarantined[task]}", stacklevel=2)
+        metrics = summarise(experience)
+        metrics |= self.trainer.update(self.update, experience)
+        self.update += 1
+        metrics |= {"seconds_collect": collected - begun, "seconds_update": time.perf_counter() - collected}
+        metrics |= {"quarantined": float(len(self.sampler.quarantined))} | self._add_totals(metrics)
+        metrics |= self._evaluate()
+        self.tracker.log(self.update, metrics)
+        return metrics
+
+    def _requests(self) -> list[GroupRequest]:
+        config, seed = self.job.trainer, self.job.seed
+        return [
+            GroupRequest(task, episode, seed, task_seed(seed, task), config.group)
+            for task, episode in self.sampler.draw(config.tasks_per_update)
+        ]
+
+    def _check_progress(self, experience: Sequence[TaskExperience]) -> None:
+        trajectories = [t for group in experience for t in group.trajectories]
+        judged = any(t.value is not None for t in trajectories)
+        self._unjudged_updates = 0 if judged else self._unjudged_updates + 1
+        if self._unjudged_updates >= self.job.trainer.stall:
+            last = trajectories[-1].outcome if trajectories else "no rollout came back"
+            raise Stalled(f"no rollout was judged in {self._unjudged_updates} updates in a row; the last one: {last}")
+
+    def _add_totals(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        for name in ("trajectories", "steps", "steps_executed", "seconds_collect", "seconds_update"):
+            self.totals[name] += metrics[name]  # type: ignore[assignment]
+        return {f"total/{name}": float(value) for name, value in self.totals.items()}
+
+    def _evaluate(self) -> dict[str, float]:
+        every = self.job.evaluate.every
+        if self.evaluator is None or every == 0 or self.update % every:
+            return {}
+        found = self.evaluator.evaluate(self.trainer.weights(), self.update)
+        return {f"validation/{name}": value for name, value in found.items()}
+
+    def save(self) -> None:
+        """Hand the whole state to the checkpointer."""
+        self.checkpointer.save(self.update, self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "update": self.update,
+            "totals": dict(self.totals),
+            "unjudged_updates": self._unjudged_updates,
+            "trainer": self.trainer.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "tracker": self.tracker.state_dict(),
+            "random": global_random_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`. Raises BadInput when the job, its tasks or its schedule do not fit it."""
+        self.trainer.load_state_dict(state["trainer"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.tracker.load_state_dict(state["tracker"])
+        self.update, self.totals = state["update"], Counter(state["totals"])
+        self._unjudged_updates = state["unjudged_updates"]
+        set_global_random_state(state["random"])

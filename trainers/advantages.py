@@ -1,0 +1,62 @@
+"""Estimators of the advantage: pure functions from a task's experience to one number per decision.
+
+A decision of advantage 0 teaches nothing and is left out of the loss. Trajectories without a judgement (infra error,
+timeout) get 0 everywhere and take part in no mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from refork.replay.trajectory import TaskExperience, Trajectory
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Advantages by trajectory key, each (steps,), float64; what was left out, by reason."""
+
+    values: Mapping[str, np.ndarray]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+Estimator = Callable[[TaskExperience], Credit]
+
+
+def returns(trajectories: Sequence[Trajectory]) -> np.ndarray:
+    """Returns of the judged among `trajectories`, in order."""
+    return np.array([t.value for t in trajectories if t.value is not None], dtype=np.float64)
+
+
+def grpo_advantage(value: float, group: np.ndarray) -> float:
+    """(R - mean) / (std + 1e-6), unbiased std; 0 in a group of one (DeepSeekMath, arXiv 2402.03300)."""
+    return 0.0 if len(group) < 2 else float((value - group.mean()) / (group.std(ddof=1) + 1e-6))
+
+
+def dr_grpo_advantage(value: float, group: np.ndarray) -> float:
+    """R - mean (arXiv 2503.20783)."""
+    return float(value - group.mean())
+
+
+def rloo_advantage(value: float, group: np.ndarray) -> float:
+    """R minus the mean of the others; 0 in a group of one (arXiv 2402.14740)."""
+    return 0.0 if len(group) < 2 else float((value - group.mean()) * len(group) / (len(group) - 1))
+
+
+OUTCOME: dict[str, Callable[[float, np.ndarray], float]] = {
+    "grpo": grpo_advantage,
+    "dr_grpo": dr_grpo_advantage,
+    "rloo": rloo_advantage,
+}
+"""Outcome advantages: (return, returns of the group) -> one number for every step."""
+
+
+def outcome_credit(experience: TaskExperience, name: str) -> Credit:
+    """The outcome advantage `name` on every step of every main rollout; branches get none."""
+    group = returns(experience.mains)
+    values = {
+        t.key: np.full(t.steps, 0.0 if t.value is None else OUTCOME[name](t.value, group)) for t in experience.mains
+    }
+    zero = len(group) > 0 and float(np.ptp(group)) == 0.0
+    return Credit(values, {"zero_variance_groups": int(zero)})

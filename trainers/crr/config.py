@@ -1,0 +1,52 @@
+"""Settings of Counterfactual Rollout Replay. Importing this imports no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from refork.trainers.config import PolicyGradientConfig
+
+
+class AlgorithmConfig(PolicyGradientConfig):
+    """The defaults are the tuned form; the paper's plain form is `outcome="none"`, `scale=false`, `mirror="none"`,
+    `branch_steps=false`, `which="all"`."""
+
+    kind: Literal["crr"] = "crr"
+    """Algorithm."""
+    which: Literal["mixed_successes", "mixed", "all"] = "mixed_successes"
+    """Rollouts that are forked: above the mean of a group with both outcomes; all of such a group; all."""
+    rule: str = "entropy"
+    """Fork-point rule: uniform, entropy."""
+    forks: float = Field(8.0, gt=0)
+    """Fork points per forked rollout, to begin with when it adapts."""
+    alternatives: int = Field(1, ge=1)
+    """Other actions played per fork point (K)."""
+    replays: int = Field(0, ge=0)
+    """Fresh continuations with the taken action per fork point (M - 1)."""
+    floor: float = Field(1e-3, ge=0, lt=1)
+    """A point is skipped when no other action is at least that probable."""
+    noise: Literal["same", "fresh"] = "fresh"
+    """Exogenous randomness of branches."""
+    adapt: bool = True
+    """Fork more while forks tell something, less when both sides mostly return the same."""
+    adapt_target: float = Field(0.25, gt=0, lt=1)
+    """Share of forks with a difference at which the amount stays."""
+    adapt_rate: float = Field(0.2, gt=0)
+    """How fast the amount moves."""
+    forks_min: float = Field(1.0, gt=0)
+    """Fewest fork points per forked rollout."""
+    forks_max: float = Field(12.0, gt=0)
+    """Most fork points per forked rollout."""
+    outcome: Literal["rloo", "grpo", "dr_grpo", "none"] = "rloo"
+    """Advantage of decisions that were not forked."""
+    scale: bool = True
+    """Multiply the differential by 1 - pi(a)."""
+    mirror: Literal["probability", "importance", "none"] = "probability"
+    """Weight of the mirrored differential on the alternative's own step: pi(a), 1 - pi(a), or 0."""
+    branch_steps: bool = True
+    """Learn from the on-policy steps of branches after the fork."""
+    selection: Literal["plain", "weighted"] = "plain"
+    """Weigh each point by the inverse of its probability of being picked."""
+    selection_clip: float = Field(5.0, ge=1)
+    """Largest such weight."""

@@ -1,0 +1,26 @@
+"""The loss of CRR: the clipped surrogate, every decision with an advantage weighing the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refork.trainers.batch import Batch
+from refork.trainers.surrogate import Clip, Penalty, Terms, chosen, clipped_surrogate, log_ratio, terms
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CrrTerms(Terms):
+    """`policy_main` and `policy_branch` are the parts of the surrogate from main rollouts and from branches."""
+
+    policy_main: Tensor
+    policy_branch: Tensor
+
+
+def crr_loss(batch: Batch, log_probs: Tensor, reference: Tensor | None, clip: Clip, penalty: Penalty) -> CrrTerms:
+    """`log_probs` and `reference` (n, actions): under the network being trained and the one the run began with."""
+    ratios = log_ratio(chosen(log_probs, batch.actions), batch.log_probs)
+    losses = clipped_surrogate(ratios, batch.advantages, clip) / len(batch)
+    main, branch = losses[~batch.branch].sum(), losses[batch.branch].sum()
+    common = terms(main + branch, log_probs, batch, reference, clip, penalty)
+    return CrrTerms(**vars(common), policy_main=main, policy_branch=branch)

@@ -1,0 +1,23 @@
+"""GRPO, Dr.GRPO and RLOO: outcome-only, no forks."""
+
+from __future__ import annotations
+
+from refork.replay.trajectory import TaskExperience
+from refork.trainers.advantages import Credit, outcome_credit
+from refork.trainers.batch import Batch
+from refork.trainers.grpo.config import AlgorithmConfig
+from refork.trainers.grpo.loss import GrpoTerms, grpo_loss
+from refork.trainers.policy_gradient import PolicyGradientTrainer
+from torch import Tensor
+
+
+class Trainer(PolicyGradientTrainer):
+    """Outcome-only policy gradient over groups."""
+
+    config: AlgorithmConfig
+
+    def credit(self, experience: TaskExperience) -> Credit:
+        return outcome_credit(experience, self.config.estimator)
+
+    def loss(self, batch: Batch, log_probs: Tensor, reference: Tensor | None) -> GrpoTerms:
+        return grpo_loss(batch, log_probs, reference, self.config.aggregate, self.clip, self.penalty)

@@ -1,0 +1,118 @@
+"""What CRR, GRPO and their relatives do alike with experience: credit, batch, gradient steps, state.
+
+An algorithm gives `credit` (advantages of one task group) and `loss` (terms from log-probabilities).
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from refork.agents.edit_scorer import EditScorer
+from refork.replay.counterfactual import ForkConfig
+from refork.replay.seeding import generator
+from refork.replay.trajectory import TaskExperience
+from refork.trainers.advantages import Credit
+from refork.trainers.batch import Batch, make_batch
+from refork.trainers.config import PolicyGradientConfig
+from refork.trainers.schedule import Schedule
+from refork.trainers.surrogate import Clip, Penalty, Terms
+from torch import Tensor
+
+
+class PolicyGradientTrainer(ABC):
+    """Adam on a clipped surrogate. Everything random comes from `seed` and the update's number."""
+
+    def __init__(self, config: PolicyGradientConfig, network: EditScorer, seed: int) -> None:
+        self.config, self.network, self._seed = config, network, seed
+        self.schedule = Schedule.of(config)
+        self.clip = Clip(config.clip_low, config.clip_high, config.dual_clip)
+        self.penalty = Penalty(config.kl, config.entropy_bonus)
+        self.optimiser = torch.optim.Adam(network.parameters(), config.learning_rate)
+        self.reference = copy.deepcopy(network).requires_grad_(False) if config.kl > 0 else None
+
+    @abstractmethod
+    def credit(self, experience: TaskExperience) -> Credit:
+        """Advantages of one task group."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, log_probs: Tensor, reference: Tensor | None) -> Terms:
+        """Loss terms from log-probabilities (n, actions) under the network and, with a KL term, the reference."""
+
+    def fork_config(self) -> ForkConfig | None:
+        """No forks, unless the algorithm says so."""
+        return None
+
+    def adapt(self, counts: Mapping[str, int]) -> dict[str, float]:
+        """Hook: adjust what is asked for next to what the last experience gave."""
+        return {}
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return self.network.acting_weights()
+
+    def update(self, update: int, experience: Sequence[TaskExperience]) -> dict[str, float]:
+        """One update. Without any advantage other than 0 the weights stay, and `skipped_update` is 1."""
+        credits = [self.credit(group) for group in experience]
+        counts: Counter[str] = Counter()
+        for credit in credits:
+            counts.update(credit.counts)
+        rate = self.schedule.rate(update)
+        metrics = {**{k: float(v) for k, v in counts.items()}, **self.adapt(counts), "learning_rate": rate}
+        batch = make_batch(experience, credits)
+        if batch is None:
+            return {**metrics, "skipped_update": 1.0, "decisions": 0.0}
+        metrics |= {"skipped_update": 0.0, "decisions": float(len(batch))}
+        return metrics | self._optimise(self._scaled(batch), rate, update)
+
+    def _scaled(self, batch: Batch) -> Batch:
+        spread = batch.advantages.std(correction=0) if len(batch) > 1 else torch.tensor(0.0)
+        if self.config.advantage_scale == "none" or float(spread) < 1e-8:
+            return batch
+        return replace(batch, advantages=batch.advantages / spread)
+
+    def _optimise(self, batch: Batch, rate: float, update: int) -> dict[str, float]:
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        rows = []
+        for part in self._minibatches(batch, update):
+            log_probs = self.network(part.features, part.mask)
+            reference = None if self.reference is None else self.reference(part.features, part.mask)
+            terms = self.loss(part, log_probs, reference)
+            self.optimiser.zero_grad()
+            terms.total.backward()
+            norm = torch.nn.utils.clip_grad_norm_(
+                self.network.parameters(), self.config.max_grad_norm, error_if_nonfinite=True
+            )
+            self.optimiser.step()
+            row = {f"loss/{name}": float(value.detach()) for name, value in vars(terms).items()}
+            rows.append({**row, "grad_norm": float(norm)})
+        return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    def _minibatches(self, batch: Batch, update: int) -> Iterator[Batch]:
+        rng = generator(self._seed, "minibatches", update)
+        size = self.config.minibatch or len(batch)
+        for _ in range(self.config.epochs):
+            order = torch.from_numpy(rng.permutation(len(batch)))
+            yield from (batch.take(rows) for rows in order.split(size))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "network": self.network.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "reference": None if self.reference is None else self.reference.state_dict(),
+            "schedule": self.schedule.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises BadInput when the schedule differs, RuntimeError when the network's shape does."""
+        self.schedule.check(state["schedule"])
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.reference is not None and state["reference"] is not None:
+            self.reference.load_state_dict(state["reference"])
