@@ -17,6 +17,7 @@ from typing import Literal
 from refork.envs.forkable import StateRef
 
 WORKSPACE = "/testbed"
+TMP = "/tmp"
 PYTHON_ENV = "/opt/env"
 SANDBOX_UID = 1000
 
@@ -26,13 +27,14 @@ VOLATILE = ("__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff
 DEFAULT_ENVIRONMENT: Mapping[str, str] = {
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
-    "PATH": "/opt/python/bin:/usr/local/bin:/usr/bin:/bin",
+    "PATH": "/opt/bin:/opt/python/bin:/usr/local/bin:/usr/bin:/bin",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONPATH": PYTHON_ENV,
     "TZ": "UTC",
 }
 
+Kind = Literal["file", "dir", "link", "fifo", "socket", "deleted"]
 Kill = Literal["wall", "cpu", "memory", "output", "disk"]
 
 
@@ -91,7 +93,7 @@ class CommandResult:
 class Entry:
     """One path that differs from the base. `digest` is sha256 of a file's bytes or a link's target, '' otherwise."""
 
-    kind: Literal["file", "dir", "link", "fifo", "socket", "deleted"]
+    kind: Kind
     mode: int
     digest: str
 
