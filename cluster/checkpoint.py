@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,17 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from refork.cluster.checkpoint_folder import COMMIT, NAME, CheckpointError, committed
 from refork.cluster.codec import decode, encode
-from refork.envs.forkable import BadInput
 
 KIND = "refork-training"
 VERSION = 1
-COMMIT = "COMMIT"
-_NAME = re.compile(r"step-(\d{8})(?:\.(\d+))?\Z")
-
-
-class CheckpointError(BadInput):
-    """A checkpoint that cannot be used; the message says which, why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class CheckpointStore:
         self.folder, self.keep, self._meta = folder, keep, meta
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            if path.name.startswith(".tmp-") or (_NAME.match(path.name) and not (path / COMMIT).exists()):
+            if path.name.startswith(".tmp-") or (NAME.match(path.name) and not (path / COMMIT).exists()):
                 shutil.rmtree(path)
         self.prune()
 
@@ -91,29 +84,8 @@ class CheckpointStore:
             shutil.rmtree(path)
 
     def _free_name(self, step: int) -> Path:
-        again = [int(m[2] or 0) for p in self.folder.iterdir() if (m := _NAME.match(p.name)) and int(m[1]) == step]
+        again = [int(m[2] or 0) for p in self.folder.iterdir() if (m := NAME.match(p.name)) and int(m[1]) == step]
         return self.folder / (f"step-{step:08d}" + (f".{max(again) + 1}" if again else ""))
-
-
-def committed(folder: Path) -> list[Path]:
-    """Committed checkpoints in `folder`, oldest first."""
-    found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if (match := _NAME.match(path.name)) and (path / COMMIT).exists():
-            found.append(((int(match[1]), int(match[2] or 0)), path))
-    return [path for _, path in sorted(found)]
-
-
-def find(path: Path) -> Path:
-    """A checkpoint's own folder, or the newest committed one of a run. Raises CheckpointError."""
-    if _NAME.match(path.name) or (path / "meta.json").exists():
-        return path
-    for folder in (path / "checkpoints", path):
-        if found := committed(folder):
-            return found[-1]
-    raise CheckpointError(
-        f"{path}: {'holds no committed checkpoint' if path.is_dir() else 'no such checkpoint or run'}"
-    )
 
 
 def read(path: Path) -> Checkpoint:

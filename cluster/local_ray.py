@@ -15,17 +15,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from refork.cluster.reaper import MARK, end_marked, make_ray_folder
-from refork.envs.forkable import BadInput, InfraFailure
+from refork.cluster.resources import check_resources
+from refork.envs.forkable import InfraFailure
 
 _OBJECT_STORE = 256 << 20
 """Bytes. Groups are sent as soon as they are played, so little is in the store at once."""
-
-
-def check_resources(actors: int) -> None:
-    """Say before the start what could only wait for ever. Raises BadInput."""
-    cores = len(os.sched_getaffinity(0))
-    if actors > cores:
-        raise BadInput(f"rollout.actors: {actors} actors need {actors} CPU cores, this machine has {cores}")
 
 
 @dataclass

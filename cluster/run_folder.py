@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Self
 
-from refork.cluster.checkpoint import committed
+from refork.cluster.checkpoint_folder import committed
 from refork.cluster.toml import dumps
 from refork.envs.forkable import BadInput
 from refork.trainers.config import JobConfig

@@ -12,6 +12,7 @@ import torch
 from refork.cluster.checkpoint import Checkpoint, CheckpointStore
 from refork.cluster.collector import GroupCollector, open_collector
 from refork.cluster.evaluation import PolicyEvaluator, spread_over_packages
+from refork.cluster.resources import check_resources
 from refork.cluster.run_folder import RunFolder
 from refork.cluster.tasks import TaskSource, task_source
 from refork.cluster.tracking import Sink, Tracking, open_tracking
@@ -43,19 +44,37 @@ class _Boundary:
         return False
 
 
-def train(job: JobConfig, folder: RunFolder, display: Display, resume: bool = False) -> dict[str, float]:
-    """Run `job` in `folder` to its end; returns the totals.
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of before it has a folder, so that bad input leaves nothing behind."""
 
-    Interrupted (KeyboardInterrupt) or
-    failed, the state after the last whole update is committed before the exception goes on. Raises BadInput,
-    InfraFailure.
-    """
+    job: JobConfig
+    source: TaskSource
+    sampler: TaskSampler
+    trainer: Trainer
+
+
+def prepare(job: JobConfig) -> Parts:
+    """Raises BadInput for what the job's text alone could not show: tasks, agent options, resources."""
     torch.set_num_threads(1)
+    check_resources(job.rollout.actors)
+    source = task_source(job.env)
+    sampler = TaskSampler(source.names("train"), job.seed, job.trainer.quarantine)
+    return Parts(job, source, sampler, build_trainer(job, source))
+
+
+def train(parts: Parts, folder: RunFolder, display: Display, resume: bool = False) -> dict[str, float]:
+    """Run the job in `folder` to its end; returns the totals.
+
+    Interrupted (KeyboardInterrupt) or failed, the state after the last whole update is committed before the
+    exception goes on. Raises BadInput, InfraFailure.
+    """
+    job = parts.job
     with ExitStack() as stack:
         stack.callback(folder.close)
+        stack.callback(parts.source.close)
         store = CheckpointStore(folder.checkpoints, job.checkpoint.keep, lambda: {"job": job.model_dump(mode="json")})
-        start = store.load_newest() if resume else None
-        loop = _assemble(job, folder, store, start, display, stack)
+        loop = _assemble(parts, folder, store, store.load_newest() if resume else None, display, stack)
         boundary = _Boundary(loop)
         try:
             loop.run(boundary.note)
@@ -74,22 +93,20 @@ def _is_saved(store: CheckpointStore, step: int) -> bool:
 
 
 def _assemble(
-    job: JobConfig,
+    parts: Parts,
     folder: RunFolder,
     store: CheckpointStore,
     start: Checkpoint | None,
     display: Display,
     stack: ExitStack,
 ) -> Loop:
-    source = task_source(job.env)
-    stack.callback(source.close)
-    sampler = TaskSampler(source.names("train"), job.seed, job.trainer.quarantine)
-    trainer = build_trainer(job, source)
+    job = parts.job
     tracking = _open_tracking(job, folder, start, display)
     stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
     collector = open_collector(job, [display.group])
     stack.callback(collector.close)
-    loop = Loop(job, trainer, sampler, collector, tracking, store, _evaluator(job, source, collector))
+    evaluator = _evaluator(job, parts.source, collector)
+    loop = Loop(job, parts.trainer, parts.sampler, collector, tracking, store, evaluator)
     if start:
         loop.load_state_dict(start.state)
     return loop

@@ -21,16 +21,16 @@ app = App(
     version=lambda: version("refork"),
     result_action="return_value",
 )
-app.command("refork.scripts.train:train")
-app.command("refork.scripts.evaluate:evaluate")
-app.command("refork.scripts.fork:fork")
-app.command("refork.scripts.clean:clean")
-app.command("refork.scripts.doctor:doctor")
+app.command("refork.scripts.train:train", help="Train as a job file says.")
+app.command("refork.scripts.evaluate:evaluate", help="Judge a checkpoint: resolved share with interval, pass@k.")
+app.command("refork.scripts.fork:fork", help="Go back to a decision of a recorded rollout and play alternatives.")
+app.command("refork.scripts.clean:clean", help="Remove what runs that no longer live have left behind.")
+app.command("refork.scripts.doctor:doctor", help="Show what works on this machine, and what to do about the rest.")
 
 tasks = App(name="tasks", help="Build, check and list software-engineering tasks from released packages.")
-tasks.command("refork.scripts.tasks:build")
-tasks.command("refork.scripts.tasks:check")
-tasks.command("refork.scripts.tasks:list_", name="list")
+tasks.command("refork.scripts.tasks:build", help="Make the task set from the recipes.")
+tasks.command("refork.scripts.tasks:check", help="Audit a task set again.")
+tasks.command("refork.scripts.tasks:list_", name="list", help="Show what is in a task set.")
 app.command(tasks)
 
 

@@ -23,7 +23,8 @@ class Override:
     """`--key value` of the command line; `flag` is the key as typed, for messages."""
 
     flag: str
-    value: str
+    value: str | None
+    """None: the flag stood alone."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ def recipes() -> list[str]:
 
 
 def parse_overrides(tokens: Sequence[str]) -> list[Override]:
-    """`--a.b value`, `--a.b=value` or a bare `--a.b` (true) into overrides. Raises BadInput for anything else."""
+    """`--a.b value`, `--a.b=value` or a bare `--a.b` into overrides. Raises BadInput for anything else."""
     found: list[Override] = []
     rest = list(tokens)
     while rest:
@@ -70,9 +71,8 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
         if not token.startswith("--"):
             raise BadInput(f"unexpected argument {token!r}; keys of the job are given as --section.key value")
         flag, equals, value = token.partition("=")
-        if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        found.append(Override(flag, value))
+        alone = not equals and (not rest or rest[0].startswith("--"))
+        found.append(Override(flag, None if alone else value if equals else rest.pop(0)))
     return found
 
 
@@ -92,7 +92,7 @@ def _algorithm(data: Mapping[str, Any], given: Sequence[Override], path: Path) -
     kind, where = section.get("kind", "crr"), f"{path}: trainer.kind"
     for override in given:
         if override.path == ("trainer", "kind"):
-            kind, where = override.value, override.flag
+            kind, where = override.value or "", override.flag
     if kind not in algorithms():
         near = get_close_matches(str(kind), algorithms(), 1)
         guess = f"did you mean {near[0]}? " if near else ""
@@ -106,7 +106,18 @@ def _set(data: dict[str, Any], override: Override, kind: str) -> None:
         data = data.setdefault(section, {})
         if not isinstance(data, dict):
             raise BadInput(f"{override.flag}: {section} is not a section; {nearest_key(override.path, kind)}")
-    data[key] = _typed(override.value, _annotation(override.path, kind))
+    annotation = _annotation(override.path, kind)
+    if override.value is None and annotation is not bool:
+        raise BadInput(f"{override.flag}: {_alone(override, kind)}")
+    data[key] = True if override.value is None else _typed(override.value, annotation)
+
+
+def _alone(override: Override, kind: str) -> str:
+    """What is wrong with a flag without a value: it lacks one, or it was meant to be another flag."""
+    if ".".join(override.path) in known_keys(kind):
+        return "needs a value"
+    near = get_close_matches(override.flag, FLAGS, 1, 0.75)
+    return f"unknown key; {f'did you mean {near[0]}?' if near else nearest_key(override.path, kind)}"
 
 
 def _typed(text: str, annotation: Any) -> Any:
@@ -185,10 +196,11 @@ def _message(
     """The first error as one line: where, which key, what value, what is allowed."""
     first = error.errors()[0]
     path = prefix + tuple(str(part) for part in first["loc"])
-    where = next((flag for key, flag in flags.items() if path[: len(key)] == key), f"{file}: {'.'.join(path)}")
+    where = next(
+        (flag for key, flag in flags.items() if path[: len(key)] == key[: len(path)]), f"{file}: {'.'.join(path)}"
+    )
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
-        option = get_close_matches(where, FLAGS, 1, 0.75)
-        return f"{where}: unknown key; {f'did you mean {option[0]}?' if option else nearest_key(path, kind)}{more}"
+        return f"{where}: unknown key; {nearest_key(path, kind)}{more}"
     said = first["msg"].removeprefix("Value error, ")
     return f"{where}: {said[:1].lower()}{said[1:]}, got {first['input']!r}{more}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,18 +46,21 @@ def train(
     if resume:
         path = folder or newest_run(config.runs, config.name)
         _check_resumable(config, saved_job(path), path)
-        return _run(config, RunFolder(path), resume=True)
-    return _run(config, create(config))
+        return _run(config, lambda: RunFolder(path), resume=True)
+    return _run(config, lambda: create(config))
 
 
-def _run(config: JobConfig, folder: RunFolder, resume: bool = False) -> int:
+def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resume: bool = False) -> int:
     from refork.cluster.reaper import sweep
+    from refork.cluster.training import prepare
     from refork.cluster.training import train as run
     from refork.scripts.progress import Progress
 
     sweep()
+    parts = prepare(config)
+    folder = open_folder()
     print(f"run folder: {folder.path}", file=sys.stderr)
-    totals = run(config, folder, Progress(config.trainer.updates), resume)
+    totals = run(parts, folder, Progress(config.trainer.updates), resume)
     print(f"done: {totals['trajectories']:.0f} episodes, {totals['steps']:.0f} steps; {folder.path}")
     return 0
 

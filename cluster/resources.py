@@ -1,0 +1,20 @@
+"""What this machine has; said before the start, where waiting for more would be for ever. Imports no Ray."""
+
+from __future__ import annotations
+
+import os
+
+from refork.envs.forkable import BadInput
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def check_resources(actors: int) -> None:
+    """Raises BadInput for more rollout actors than cores."""
+    if actors > cores():
+        raise BadInput(
+            f"rollout.actors: {actors} actors need as many CPU cores, this machine has {cores()}; ask for fewer"
+        )
