@@ -1,0 +1,237 @@
+"""Sandboxes in Docker containers: one supervisor a container, states kept on the host by content.
+
+A container is interchangeable: it is brought to a state by sending what differs from what it holds, so opening,
+restoring and forking cost the difference, and a container whose sandbox was closed serves the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import docker
+from refork.envs.forkable import InfraFailure, StateMismatch, StateRef
+from refork.envs.home import home
+from refork.envs.swe.images import local_image, task_image
+from refork.envs.swe.sandbox.base import (
+    DEFAULT_ENVIRONMENT,
+    WORKSPACE,
+    Backend,
+    CommandResult,
+    Entry,
+    Finding,
+    Limits,
+    Sandbox,
+    SandboxSpec,
+    UnsupportedHost,
+    digest_state,
+)
+from refork.envs.swe.sandbox.docker_client import connect, sweep
+from refork.envs.swe.sandbox.docker_container import Container, start
+from refork.envs.swe.sandbox.docker_pool import Kind, Pool
+from refork.envs.swe.sandbox.docker_state import CONTENT, StateStore, scan_folder
+from refork.envs.swe.sandbox.warm import module_of, same_start
+
+GONE = Entry("deleted", 0, "")
+GRACE_S = 30.0
+"""How long after a command's time the supervisor may take to answer before its container counts as lost."""
+
+
+class DockerBackend(Backend):
+    """Opens sandboxes in containers of the daemon that DOCKER_HOST names."""
+
+    name = "docker"
+
+    def __init__(self, folder: Path | None = None, *, run: str = "", spare: int = 1) -> None:
+        """`folder` keeps states (default: home()/docker); `run` labels the containers; `spare` are kept started.
+
+        Removes containers of dead owners. Raises UnsupportedHost when there is no daemon.
+        """
+        self.folder = folder or home() / "docker"
+        self.client = connect()
+        self.states = StateStore(self.folder)
+        self.pool = Pool(functools.partial(_start, self.client, run, self.folder / "slots"), spare)
+        self._images: dict[tuple[Path | None, str | None], str] = {}
+        self._sandboxes: set[DockerSandbox] = set()
+        sweep(self.client)
+
+    def open(self, spec: SandboxSpec, ref: StateRef | None = None) -> DockerSandbox:
+        sandbox = DockerSandbox(self, spec, self._kind(spec))
+        self._sandboxes.add(sandbox)
+        try:
+            sandbox.restore(ref or StateRef(digest_state(spec.base_id, {})))
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def _kind(self, spec: SandboxSpec) -> Kind:
+        key = (spec.python_env, spec.image)
+        if key not in self._images:
+            made = task_image(self.client, spec.image) if spec.image else local_image(self.client, spec.python_env)
+            self._images[key] = made
+        environment = {**DEFAULT_ENVIRONMENT, **spec.environment}
+        return Kind(self._images[key], tuple(sorted(environment.items())), spec.preload, spec.limits)
+
+    def forget(self, sandbox: DockerSandbox) -> None:
+        """Called by a sandbox that is closed."""
+        self._sandboxes.discard(sandbox)
+
+    def close(self) -> None:
+        for sandbox in list(self._sandboxes):
+            sandbox.close()
+        self.pool.close()
+        self.client.close()
+
+    @classmethod
+    def probe(cls) -> list[Finding]:
+        try:
+            client = connect()
+        except UnsupportedHost as error:
+            return [Finding("docker daemon", False, str(error), "start a Docker daemon, or use the overlay backend")]
+        with contextlib.closing(client):
+            info = client.info()
+        detail = f"version {info['ServerVersion']}, {info['Driver']} under {info['DockerRootDir']}"
+        return [Finding("docker daemon", True, detail)]
+
+
+def _start(client: docker.APIClient, run: str, slots: Path, kind: Kind) -> Container:
+    return start(client, kind.image, dict(kind.environment), kind.limits, preload=kind.preload, run=run, slots=slots)
+
+
+class DockerSandbox(Sandbox):
+    """A sandbox that at the moment lives in some container of its backend's pool."""
+
+    def __init__(self, backend: DockerBackend, spec: SandboxSpec, kind: Kind) -> None:
+        self.spec = spec
+        self._backend, self._kind = backend, kind
+        self._base = _base_of(spec.base, spec.base_id)
+        self._container: Container | None = backend.pool.take(kind)
+        self._changes: dict[str, Entry] = {}
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = WORKSPACE,
+        environment: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        warm: bool = False,
+    ) -> CommandResult:
+        limits = limits or self.spec.limits
+        whole = {**dict(self._kind.environment), **(environment or {})}
+        container = self._live()
+        container.limit(limits)
+        header, body = container.ask(
+            "run",
+            argv=list(argv),
+            cwd=cwd,
+            env=whole,
+            warm=warm and self._can_be_warm(container, list(argv), whole),
+            limits={**asdict(limits), "disk_bytes": (limits.disk_mb << 20) + self._base.size},
+            wait_s=limits.wall_s + GRACE_S,
+        )
+        output = body.decode(errors="replace")
+        return CommandResult(header["code"], output, header["omitted"], header["wall_s"], header["killed_by"])
+
+    def _can_be_warm(self, container: Container, argv: list[str], environment: Mapping[str, str]) -> bool:
+        known = container.warm_modules and module_of(argv) in container.warm_modules
+        return bool(known) and same_start(environment, dict(self._kind.environment))
+
+    def _live(self) -> Container:
+        if self._container is None:
+            raise InfraFailure("the sandbox is closed")
+        return self._container
+
+    def put(self, files: Mapping[str, bytes | None]) -> None:
+        parts = [content for content in files.values() if content is not None]
+        rows = [[path, -1 if content is None else len(content)] for path, content in files.items()]
+        self._live().ask("put", files=rows, body=parts, size=sum(map(len, parts)))
+
+    def get(self, path: str, max_bytes: int = 1 << 20) -> bytes:
+        return bytes(self._live().ask("get", path=path, max_bytes=max_bytes)[1])
+
+    @property
+    def changes(self) -> Mapping[str, Entry]:
+        changed, gone = self._live().scan()
+        self._note([*changed, *gone])
+        return self._changes
+
+    def _note(self, paths: Iterable[str]) -> None:
+        rows, base = self._live().rows, self._base.rows
+        for path in paths:
+            entry = rows.get(path, GONE)
+            if entry == base.get(path, GONE):
+                self._changes.pop(path, None)
+            else:
+                self._changes[path] = entry
+
+    def snapshot(self) -> StateRef:
+        changes = self.changes
+        state_id = digest_state(self.spec.base_id, changes)
+        if state_id not in self._backend.states:
+            self._backend.states.save(state_id, changes, self._live().read)
+        return StateRef(state_id)
+
+    def restore(self, ref: StateRef) -> None:
+        container = self._replaced_if_broken()
+        kept = ref.state_id != digest_state(self.spec.base_id, {})
+        changes = self._backend.states.load(ref.state_id) if kept else {}
+        target = {path: entry for path, entry in {**self._base.rows, **changes}.items() if entry != GONE}
+        container.become(target, functools.partial(self._content, changes))
+        self._changes = {}
+        self._note(container.rows.keys() | self._base.rows.keys())
+        _verify(ref, self.spec.base_id, changes, self._changes)
+
+    def _replaced_if_broken(self) -> Container:
+        container = self._live()
+        if container.link.broken:
+            self._container = None
+            self._backend.pool.give(self._kind, container)
+            self._container = self._backend.pool.take(self._kind)
+        return self._live()
+
+    def _content(self, changes: Mapping[str, Entry], path: str, entry: Entry) -> bytes:
+        if entry.kind not in CONTENT:
+            return b""
+        return self._backend.states.content(entry.digest) if path in changes else self._base.content(path)
+
+    def fork(self) -> DockerSandbox:
+        return self._backend.open(self.spec, self.snapshot())
+
+    def close(self) -> None:
+        container, self._container = self._container, None
+        if container is not None:
+            self._backend.forget(self)
+            self._backend.pool.give(self._kind, container)
+
+
+def _verify(ref: StateRef, base_id: str, wanted: Mapping[str, Entry], found: Mapping[str, Entry]) -> None:
+    if digest_state(base_id, found) == ref.state_id:
+        return
+    for path in sorted(wanted.keys() | found.keys()):
+        if wanted.get(path) != found.get(path):
+            raise StateMismatch(f"{path}: {found.get(path)} where state {ref.state_id[:12]} has {wanted.get(path)}")
+    raise StateMismatch(f"the state kept as {ref.state_id[:12]} has another id, {digest_state(base_id, found)[:12]}")
+
+
+@dataclass(frozen=True)
+class _Base:
+    folder: Path
+    rows: Mapping[str, Entry]
+    size: int
+
+    def content(self, path: str) -> bytes:
+        source = self.folder / path[len(WORKSPACE) + 1 :]
+        return os.fsencode(os.readlink(source)) if source.is_symlink() else source.read_bytes()
+
+
+@functools.lru_cache(maxsize=64)
+def _base_of(folder: Path, base_id: str) -> _Base:
+    rows = scan_folder(folder, WORKSPACE)
+    files = (path for path, entry in rows.items() if entry.kind == "file")
+    return _Base(folder, rows, sum((folder / path[len(WORKSPACE) + 1 :]).stat().st_size for path in files))

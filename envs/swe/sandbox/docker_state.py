@@ -1,0 +1,90 @@
+"""States of containers on the host: one list of changes a state, and every content once, by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from refork.envs.forkable import InfraFailure
+from refork.envs.swe.sandbox.base import VOLATILE, Entry
+
+CONTENT = ("file", "link")
+
+
+class StateStore:
+    """Folder of states, shared by all processes of a host; every file appears whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "states").mkdir(parents=True, exist_ok=True)
+        (folder / "blobs").mkdir(parents=True, exist_ok=True)
+
+    def __contains__(self, state_id: str) -> bool:
+        return self._state(state_id).exists()
+
+    def save(self, state_id: str, changes: Mapping[str, Entry], read: Callable[[list[str]], Iterator[bytes]]) -> None:
+        """Keep a state; `read` gives the contents of those of its paths that are not kept yet.
+
+        Raises InfraFailure when the disk is full.
+        """
+        missing = {e.digest: p for p, e in changes.items() if e.kind in CONTENT and not self._blob(e.digest).exists()}
+        try:
+            for digest, content in zip(missing, read(list(missing.values())), strict=True):
+                self._write(self._blob(digest), content)
+            rows = {path: [e.kind, e.mode, e.digest] for path, e in changes.items()}
+            self._write(self._state(state_id), json.dumps(rows).encode())
+        except OSError as error:
+            raise InfraFailure(f"state {state_id[:12]} could not be kept in {self.folder}: {error.strerror}") from error
+
+    def load(self, state_id: str) -> dict[str, Entry]:
+        """Changes of a state. Raises InfraFailure when it is not kept here."""
+        try:
+            rows = json.loads(self._state(state_id).read_bytes())
+        except FileNotFoundError as error:
+            raise InfraFailure(f"state {state_id[:12]} is not kept in {self.folder} (any more)") from error
+        os.utime(self._state(state_id))
+        return {path: Entry(kind, mode, digest) for path, (kind, mode, digest) in rows.items()}
+
+    def content(self, digest: str) -> bytes:
+        """Bytes of a kept file or link target."""
+        try:
+            return self._blob(digest).read_bytes()
+        except FileNotFoundError as error:
+            raise InfraFailure(f"content {digest[:12]} is not kept in {self.folder} (any more)") from error
+
+    def _state(self, state_id: str) -> Path:
+        return self.folder / "states" / f"{state_id}.json"
+
+    def _blob(self, digest: str) -> Path:
+        return self.folder / "blobs" / digest
+
+    def _write(self, target: Path, content: bytes) -> None:
+        part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+        try:
+            part.write_bytes(content)
+            part.rename(target)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def scan_folder(folder: Path, at: str) -> dict[str, Entry]:
+    """Entries of all that lies in `folder`, as if `folder` were at the absolute path `at`."""
+    entries: dict[str, Entry] = {}
+    for name in sorted(os.listdir(folder)):
+        path, info = folder / name, os.lstat(folder / name)
+        mode = stat.S_IMODE(info.st_mode)
+        if stat.S_ISDIR(info.st_mode):
+            if name not in VOLATILE:
+                entries[f"{at}/{name}"] = Entry("dir", mode, "")
+                entries.update(scan_folder(path, f"{at}/{name}"))
+        elif stat.S_ISLNK(info.st_mode):
+            entries[f"{at}/{name}"] = Entry("link", mode, hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest())
+        elif stat.S_ISREG(info.st_mode):
+            entries[f"{at}/{name}"] = Entry("file", mode, hashlib.sha256(path.read_bytes()).hexdigest())
+    return entries

@@ -1,0 +1,237 @@
+"""Inside the container: process 1. Takes requests from stdin, answers on stdout, one at a time.
+
+A frame is two big-endian 32-bit lengths, a JSON header and a body. Bodies are received into memory that is given back
+to the kernel after the request, so that no later command finds another's files in its own heap. Standard library only
+and Python 3.8 syntax: it must run on the interpreter of any image.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import importlib
+import json
+import mmap
+import os
+import runpy
+import shutil
+import signal
+import stat
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from refork.envs.swe.sandbox.supervisor_exec import HostGone, Watch, become_command, drop_rights, exec_command, kill_all
+from refork.envs.swe.sandbox.supervisor_tree import Row, Tree, remove_tree
+from refork.envs.swe.sandbox.warm import become_fresh
+
+HEADER = struct.Struct(">II")
+
+
+class WarmCommand(Exception):
+    """Raised in a forked child: unwind the supervisor and run a module as the main program."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__()
+        self.request = {**request, "environment": request["env"], "module": request["argv"][2]}
+
+
+def _read_exactly(target: memoryview) -> None:
+    done = 0
+    while done < len(target):
+        count = os.readv(0, [target[done:]])
+        if count == 0:
+            raise HostGone
+        done += count
+
+
+def receive() -> tuple[dict[str, Any], mmap.mmap | None]:
+    """The next request and its body. Raises HostGone at the end of the stream."""
+    lengths = bytearray(HEADER.size)
+    _read_exactly(memoryview(lengths))
+    header_size, body_size = HEADER.unpack(lengths)
+    header = bytearray(header_size)
+    _read_exactly(memoryview(header))
+    if not body_size:
+        return json.loads(header), None
+    body = mmap.mmap(-1, body_size)
+    _read_exactly(memoryview(body))
+    return json.loads(header), body
+
+
+def send(header: dict[str, Any], body: bytes = b"") -> None:
+    """Write one frame."""
+    head = json.dumps(header).encode()
+    data = memoryview(HEADER.pack(len(head), len(body)) + head + body)
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class Supervisor:
+    """Answers the host's requests; every method named `op_...` takes the request and its body."""
+
+    def __init__(self, wakeup: int) -> None:
+        self.wakeup = wakeup
+        self.tree = Tree([], [], 0)
+        self.reported: dict[str, Row] = {}
+        self.filters: list[bytes] = []
+        self.uid = 0
+
+    def serve(self) -> None:
+        """Until the host is gone."""
+        while True:
+            request, body = receive()
+            operation: Callable[..., tuple[dict[str, Any], bytes]] = getattr(self, "op_" + request["op"])
+            try:
+                header, payload = operation(request, memoryview(body) if body is not None else memoryview(b""))
+            except (OSError, ValueError) as error:
+                header, payload = {"error": type(error).__name__, "text": str(error)}, b""
+            send(header, payload)
+            payload = b""
+            self.tree.scan()
+
+    def op_hello(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
+        """Learn what to watch; import what warm commands start from."""
+        self.uid = request["uid"]
+        self.tree = Tree(request["roots"], request["volatile"], self.uid)
+        self.filters = [base64.b64decode(program) for program in request["filters"]]
+        missing = [name for name in request["preload"] if not _imports(name)]
+        gc.collect()
+        gc.freeze()
+        warm = os.path.realpath(sys.executable) == os.path.realpath(shutil.which("python") or "")
+        return {"missing": missing, "warm": warm}, b""
+
+    def op_run(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
+        """Run a command to its end."""
+        self.tree.dirty = True
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._child(request, write_end)
+        os.close(write_end)
+        full = self._disk_gauge(request["limits"]["disk_bytes"])
+        header = Watch(pid, read_end, request["limits"], full).wait(self.wakeup)
+        if header["killed_by"] is None and self.tree.size() > request["limits"]["disk_bytes"]:
+            header.update(code=None, killed_by="disk")
+        return header, header.pop("body")
+
+    def _disk_gauge(self, most: int) -> Callable[[], bool]:
+        """Tells whether the state is over `most` bytes; walks it only while the disk below is filling up."""
+        free = free_bytes(self.tree.roots[0])
+        return lambda: free - free_bytes(self.tree.roots[0]) > 1 << 20 and self.tree.size() > most
+
+    def _child(self, request: dict[str, Any], write_end: int) -> None:
+        try:
+            become_command({**request, "uid": self.uid}, write_end, self.filters)
+        except OSError as error:
+            os.write(write_end, f"{error.strerror}: {error.filename or ''}\n".encode(errors="replace"))
+            os._exit(126)
+        if request["warm"]:
+            raise WarmCommand(request)
+        exec_command(request)
+
+    def op_put(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
+        """Write files as the sandbox's user: `files` holds [path, size or -1 to delete]."""
+        self.tree.dirty = True
+        return self._as_user(lambda: put_files(request["files"], body))
+
+    def op_get(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
+        """The first bytes of one file, as the sandbox's user sees it."""
+        return self._as_user(lambda: get_file(request["path"], request["max_bytes"]))
+
+    def _as_user(self, action: Callable[[], bytes]) -> tuple[dict[str, Any], bytes]:
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _answer(action, self.uid, self.filters, write_end)
+        os.close(write_end)
+        with open(read_end, "rb") as source:
+            header = json.loads(source.readline() or b'{"error": "OSError", "text": "the writer died"}')
+            payload = source.read()
+        os.waitpid(pid, 0)
+        return header, payload
+
+    def op_scan(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
+        """What changed since it was last told."""
+        self.tree.scan()
+        changed, gone = self.tree.changes_from(self.reported)
+        self.reported = dict(self.tree.rows)
+        return {"changed": changed, "gone": gone}, b""
+
+    def op_apply(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
+        """Remove and make paths (see Tree.apply), then report as op_scan does."""
+        self.tree.apply(request["remove"], request["make"], body)
+        return self.op_scan(request, body)
+
+    def op_read(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
+        """Contents of `paths`, one after the other, with their sizes."""
+        contents = [self.tree.read(path) for path in request["paths"]]
+        return {"sizes": [len(content) for content in contents]}, b"".join(contents)
+
+
+def free_bytes(path: str) -> int:
+    """Bytes left on the file system under `path`."""
+    info = os.statvfs(path)
+    return info.f_bavail * info.f_frsize
+
+
+def _imports(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _answer(action: Callable[[], bytes], uid: int, filters: list[bytes], write_end: int) -> None:
+    """In a forked child: do `action` as `uid`, write one header line and its bytes, end."""
+    with open(write_end, "wb") as target:
+        try:
+            drop_rights(uid, filters)
+            content = action()
+        except (OSError, ValueError) as error:
+            target.write(json.dumps({"error": type(error).__name__, "text": str(error)}).encode() + b"\n")
+        else:
+            target.write(b"{}\n" + content)
+    os._exit(0)
+
+
+def put_files(files: list[list[Any]], body: memoryview) -> bytes:
+    """Write `[path, size]` from `body` in order, or delete where size is -1; parents are made."""
+    offset = 0
+    for path, size in files:
+        if size < 0:
+            remove_tree(path)
+            continue
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as target:
+            target.write(body[offset : offset + size])
+        offset += size
+    return b""
+
+
+def get_file(path: str, max_bytes: int) -> bytes:
+    """At most `max_bytes` of a regular file."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise OSError(f"not a regular file: {path}")
+        return source.read(max_bytes)
+
+
+def main() -> None:
+    """Serve until the host is gone, as process 1; in a child that is a warm command: run it."""
+    read_end, wakeup = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        Supervisor(read_end).serve()
+    except HostGone:
+        kill_all()
+        return
+    except WarmCommand as command:
+        request = command.request
+    module = become_fresh(request)
+    runpy._run_module_as_main(module)  # type: ignore[attr-defined]

@@ -1,0 +1,198 @@
+"""Inside the container: what the workspace and /tmp hold, and how they are made to hold something else.
+
+Runs as root while no command lives, so nothing changes under it; links are never followed on the way. Standard
+library only and Python 3.8 syntax: it must run on the interpreter of any image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import shutil
+import stat
+import time
+from typing import Any
+
+RACY_NS = 20_000_000
+"""A file changed this shortly before it was hashed may change again within one tick of its change time."""
+
+Row = list[Any]
+"""[kind, mode, digest, apparent bytes] of one path."""
+
+_KINDS = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "dir",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+}
+
+
+def scratch(size: int) -> mmap.mmap:
+    """Memory that a forked command does not inherit: file contents must not be readable from its own heap."""
+    memory = mmap.mmap(-1, size)
+    memory.madvise(mmap.MADV_DONTFORK)
+    return memory
+
+
+class Tree:
+    """The content below `roots`, scanned at the cost of a stat per path; a file is hashed only when it changed."""
+
+    def __init__(self, roots: list[str], volatile: list[str], uid: int) -> None:
+        self.roots = roots
+        self.volatile = frozenset(volatile)
+        self.uid = uid
+        self.rows: dict[str, Row] = {}
+        self.dirty = True
+        self._signatures: dict[str, tuple[int, ...]] = {}
+        self._buffer = memoryview(scratch(1 << 20))
+
+    def scan(self) -> None:
+        """Bring `rows` up to date and delete what is volatile. Does nothing when no command has run since."""
+        if not self.dirty:
+            return
+        rows: dict[str, Row] = {}
+        signatures: dict[str, tuple[int, ...]] = {}
+        pending = list(self.roots)
+        while pending:
+            self._scan_folder(pending.pop(), pending, rows, signatures)
+        self.rows, self._signatures, self.dirty = rows, signatures, False
+
+    def size(self) -> int:
+        """Bytes of all files below the roots as they claim to be, holes included. Commands may be running."""
+        total, pending = 0, list(self.roots)
+        while pending:
+            total += _folder_size(pending.pop(), pending)
+        return total
+
+    def _scan_folder(
+        self, folder: str, pending: list[str], rows: dict[str, Row], signatures: dict[str, tuple[int, ...]]
+    ) -> None:
+        racy = time.time_ns() - RACY_NS
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if self._removed_as_volatile(entry):
+                    continue
+                path, info = entry.path, entry.stat(follow_symlinks=False)
+                signature = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
+                if self._signatures.get(path) == signature:
+                    rows[path] = self.rows[path]
+                else:
+                    rows[path] = self._row(path, info)
+                if info.st_ctime_ns < racy:
+                    signatures[path] = signature
+                if stat.S_ISDIR(info.st_mode):
+                    pending.append(path)
+
+    def _removed_as_volatile(self, entry: os.DirEntry[str]) -> bool:
+        if entry.name in self.volatile and entry.is_dir(follow_symlinks=False):
+            remove_tree(entry.path)
+            return True
+        return False
+
+    def _row(self, path: str, info: os.stat_result) -> Row:
+        kind = _KINDS[stat.S_IFMT(info.st_mode)]
+        mode = stat.S_IMODE(info.st_mode)
+        if kind == "file":
+            return [kind, mode, self._digest(path), info.st_size]
+        if kind == "link":
+            return [kind, mode, hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest(), 0]
+        return [kind, mode, "", 0]
+
+    def _digest(self, path: str) -> str:
+        digest = hashlib.sha256()
+        with open(path, "rb", buffering=0, opener=_no_follow) as source:
+            while count := source.readinto(self._buffer):
+                digest.update(self._buffer[:count])
+        return digest.hexdigest()
+
+    def changes_from(self, reported: dict[str, Row]) -> tuple[dict[str, Row], list[str]]:
+        """Rows that differ from `reported`, and paths that are gone since."""
+        changed = {path: row for path, row in self.rows.items() if reported.get(path) != row}
+        return changed, [path for path in reported if path not in self.rows]
+
+    def apply(self, remove: list[str], make: list[Row], body: memoryview) -> None:
+        """Remove paths, then make `[path, kind, mode, size]` rows, whose contents follow each other in `body`.
+
+        A link's content is its target. Parents come before children in `make`; a path in the way is removed.
+        """
+        self.dirty = True
+        for path in remove:
+            self._check(path)
+            remove_tree(path)
+        offset = 0
+        for path, kind, mode, size in make:
+            self._check(path)
+            self._make(path, kind, mode, body[offset : offset + size])
+            offset += size
+
+    def _check(self, path: str) -> None:
+        parent = os.path.dirname(path)
+        inside = any(parent == root or parent.startswith(root + "/") for root in self.roots)
+        if not inside or os.path.realpath(parent) != parent:
+            raise ValueError(f"not a path of the state: {path!r}")
+
+    def _make(self, path: str, kind: str, mode: int, content: memoryview) -> None:
+        if kind != "dir" or not _is_folder(path):
+            remove_tree(path)
+        if kind == "dir":
+            os.makedirs(path, exist_ok=True)
+        elif kind == "link":
+            os.symlink(bytes(content), os.fsencode(path))
+        elif kind == "file":
+            _write(path, content)
+        else:
+            os.mknod(path, {"fifo": stat.S_IFIFO, "socket": stat.S_IFSOCK}[kind] | 0o600)
+        os.chown(path, self.uid, self.uid, follow_symlinks=False)
+        if kind != "link":
+            os.chmod(path, mode)
+
+    def read(self, path: str) -> bytes:
+        """A file's bytes or a link's target."""
+        self._check(path)
+        if os.path.islink(path):
+            return os.readlink(os.fsencode(path))
+        with open(path, "rb", opener=_no_follow) as source:
+            return source.read()
+
+
+def _folder_size(folder: str, pending: list[str]) -> int:
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return total
+    return total
+
+
+def _no_follow(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _write(path: str, content: memoryview) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb", buffering=0) as target:
+        done = 0
+        while done < len(content):
+            done += target.write(content[done:])
+
+
+def remove_tree(path: str) -> None:
+    """Remove whatever is at `path`, if anything."""
+    if _is_folder(path):
+        shutil.rmtree(path)
+    else:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
