@@ -1,8 +1,8 @@
 """The pytest plugin that reports a test run from inside a sandbox. Never imported here: its text is put there.
 
-It lies under a random name beside `job.json`, reads and deletes both when pytest loads it, which is before any code
-of the workspace runs, and at the end writes one line between markers that only the caller knows, to the descriptor
-that was standard output at the start. Standard library and pytest only.
+It lies under a random name, with a last line `pytest_configure = load(JOB)`; it deletes itself when pytest loads it, which is
+before any code of the workspace runs, and at the end writes one line between markers that only the caller knows, to the
+descriptor that was standard output at the start. Standard library and pytest only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -141,16 +141,13 @@ def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> l
     return [error.type.__name__, str(error.value)[:MESSAGE_CHARS], line[:MESSAGE_CHARS], frames]
 
 
-def load() -> Judge:
-    here = Path(__file__)
-    job = json.loads((here.parent / "job.json").read_text())
-    (here.parent / "job.json").unlink()
-    here.unlink()
-    return Judge(job, here.parent, os.dup(1))
+def load(job: str) -> Callable[[pytest.Config], None]:
+    """The module's `pytest_configure`."""
+    Path(__file__).unlink()
+    read = json.loads(job)
+    judge = Judge(read, Path(read["folder"]), os.dup(1))
 
+    def configure(config: pytest.Config) -> None:
+        config.pluginmanager.register(judge)
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(judge)
-
-
-judge = load()
+    return configure

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["mutation", "release_pair", "dataset"]
+Split = Literal["train", "validation", "held_out"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,20 @@ class SWETask:
     """Folder with the content of `test_files`, relative to the task set's folder; never mounted in the sandbox."""
     source_files: tuple[str, ...]
     """Workspace-relative files an agent may repair (the package's own modules)."""
+    test_roots: tuple[str, ...] = ()
+    """Workspace-relative folders and files that hold nothing but tests; grading makes them what `test_files` say."""
+    python_path: tuple[str, ...] = ()
+    """Workspace-relative folders on sys.path."""
+    split: Split = "train"
+    """Side of the split by package."""
     bugs: int = 0
     """How many bugs were injected (mutation tasks), else 0."""
     deterministic: bool = False
     """Passed the determinism audit, so that its edges may be cached."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Operators and seed of a mutation, versions of a pair. Never the solution: that lies in the builder's own file."""
+    """Seed of a mutation, versions of a pair. Never the solution: that lies in the builder's own file."""
+
+    @property
+    def tests_run(self) -> tuple[str, ...]:
+        """All tests that grading runs."""
+        return (*self.fail_to_pass, *self.pass_to_pass)

@@ -1,7 +1,7 @@
 """Run pytest tests in a sandbox and learn what came out of each, past what the code under test prints or exits with.
 
-The reporter (`judge_plugin.py`) and its job are put under a random name in /tmp; both are gone when the first line of
-workspace code runs. What it found comes back between markers made for this run alone.
+The reporter (`judge_plugin.py`) is put into the workspace under a random name, its job inside it, and is gone when the
+first line of the workspace's own code runs. What it found comes back between markers made for this run alone.
 """
 
 from __future__ import annotations
@@ -100,21 +100,17 @@ def run_tests(sandbox: Sandbox, command: TestCommand) -> TestRun:
     folder, plugin = f"/tmp/{nonce[:12]}", f"p{nonce[12:24]}"
     job = {
         "nonce": nonce,
+        "folder": folder,
         "tests": None if command.tests is None else list(command.tests),
         "test_cpu_s": command.test_cpu_s,
         "texts": command.texts,
         "trace": [f"{WORKSPACE}/{path}" for path in command.trace],
     }
-    sandbox.put(
-        {
-            f"{folder}/job.json": json.dumps(job).encode(),
-            f"{folder}/{plugin}.py": PLUGIN.read_bytes(),
-            f"{folder}/pytest.ini": b"[pytest]\n",
-        }
-    )
+    text = f"{PLUGIN.read_text(encoding='utf-8')}\n\npytest_configure = load({json.dumps(job)!r})\n"
+    sandbox.put({f"{WORKSPACE}/{plugin}.py": text.encode(), f"{folder}/pytest.ini": b"[pytest]\n"})
     result = sandbox.run(
         _argv(command, folder, plugin),
-        environment=_environment(command, folder),
+        environment=_environment(command),
         limits=command.limits,
         warm=True,
     )
@@ -130,9 +126,13 @@ def _argv(command: TestCommand, folder: str, plugin: str) -> list[str]:
     return ["python", "-m", "pytest", *options, *paths]
 
 
-def _environment(command: TestCommand, folder: str) -> dict[str, str]:
-    path = [folder, PYTHON_ENV, *(f"{WORKSPACE}/{p}".rstrip("/.") for p in command.python_path)]
-    return {"PYTHONPATH": ":".join(path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+def path_variable(python_path: Sequence[str]) -> str:
+    """PYTHONPATH for workspace folders on sys.path. The workspace itself, '.', is there anyway as `python -m`'s cwd."""
+    return ":".join([PYTHON_ENV, *(f"{WORKSPACE}/{path}" for path in python_path if path != ".")])
+
+
+def _environment(command: TestCommand) -> dict[str, str]:
+    return {"PYTHONPATH": path_variable(command.python_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def _read(sandbox: Sandbox, command: TestCommand, result: CommandResult, nonce: str, folder: str) -> TestRun:
