@@ -1,0 +1,252 @@
+"""The state DAG of all tasks, shared by every process of a host: edges, how to restore nodes, how they were judged.
+
+An edge in it need not be executed again. A task whose edge came out in two ways is not deterministic: from then on
+nothing of it is answered. The cache is disposable: whatever fails in it is warned about, and the run goes on without.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import warnings
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from refork.envs.forkable import Edge, Outcome, Reward, StateRef, outcome_from_json, outcome_to_json
+from refork.replay.dag_file import DagFile
+
+Key = tuple[str, str, str]
+"""task, state id, action"""
+
+COMPRESS_FROM = 512
+"""Bytes from which an observation is stored compressed."""
+TABLES = ("edges", "refs", "outcomes")
+
+
+@dataclass
+class DagCounts:
+    """What this process got from the cache."""
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+    recorded: int = 0
+    evicted: int = 0
+
+
+class StateDag:
+    """The execution cache (`ExecutionCache`) and the reading side for trees and estimators. One thread at a time."""
+
+    def __init__(
+        self, path: Path, *, max_bytes: int = 2 << 30, memory_bytes: int = 64 << 20, refresh_s: float = 1.0
+    ) -> None:
+        """`max_bytes` on disk, `memory_bytes` of observations in memory, both least recently used first.
+
+        `refresh_s`: seconds after which what other processes found not deterministic is read again.
+        """
+        self.counts = DagCounts()
+        self._file = DagFile(path)
+        self._max_bytes, self._memory_bytes, self._refresh_s = max_bytes, memory_bytes, refresh_s
+        self._memory: OrderedDict[Key, Edge] = OrderedDict()
+        self._held = 0
+        self._touched: set[int] = set()
+        self._conflicts: dict[str, str] = {}
+        self._refreshed = float("-inf")
+
+    def lookup(self, task: str, state_id: str, action: str) -> Edge | None:
+        """The edge, or None when it is not known or `task` is not deterministic."""
+        key = (task, state_id, action)
+        if task in self.nondeterministic():
+            return None
+        edge = self._memory.get(key)
+        if edge is not None:
+            self._memory.move_to_end(key)
+            self.counts.memory_hits += 1
+            return edge
+        row = self._file.read(lambda c: c.execute(_LOOKUP, (task, state_id, _bytes(action))).fetchone(), None)
+        if row is None:
+            self.counts.misses += 1
+            return None
+        self.counts.disk_hits += 1
+        edge = Edge(_unpack(row[3]), row[2], row[1])
+        self._touch(row[0])
+        self._remember(key, edge)
+        return edge
+
+    def record(self, task: str, state_id: str, action: str, edge: Edge) -> None:
+        """Add an edge. One that is there already and differs makes the task nondeterministic."""
+        if task in self.nondeterministic():
+            return
+        row = (state_id, _bytes(action), edge.child_id, edge.cost_s, _pack(edge.observation), _now())
+        known = self._file.write(lambda c: _insert_edge(c, self._task_id(c, task), row), None)
+        if known is None:
+            self._remember((task, state_id, action), edge)
+            self.counts.recorded += 1
+            if self.counts.recorded % 64 == 0:
+                self._evict()
+        elif (child := known[0]) != edge.child_id or _unpack(known[1]) != edge.observation:
+            what = f"to {child[:12]} and to {edge.child_id[:12]}" if child != edge.child_id else "to two observations"
+            self._conflict(task, f"action {action[:60]!r} in state {state_id[:12]} led {what}")
+
+    def ref(self, task: str, state_id: str) -> StateRef | None:
+        """How to restore that state, if it was put."""
+        row = self._file.read(lambda c: c.execute(_SELECT.format("payload", "refs"), (task, state_id)).fetchone(), None)
+        return None if row is None else StateRef(state_id, json.loads(row[0]))
+
+    def put_ref(self, task: str, ref: StateRef, size_bytes: int) -> None:
+        """Remember how to restore a state; the newest reference counts. `size_bytes`: what it holds elsewhere."""
+        payload = json.dumps(dict(ref.payload), sort_keys=True)
+        self._file.write(
+            lambda c: c.execute(
+                "INSERT OR REPLACE INTO refs (task, state, payload, bytes, used) VALUES (?, ?, ?, ?, ?)",
+                (self._task_id(c, task), ref.state_id, payload, size_bytes, _now()),
+            ),
+            None,
+        )
+
+    def outcome(self, task: str, state_id: str) -> Outcome | None:
+        """How that state was judged, if it was and `task` is deterministic."""
+        if task in self.nondeterministic():
+            return None
+        row = self._file.read(
+            lambda c: c.execute(_SELECT.format("outcome", "outcomes"), (task, state_id)).fetchone(), None
+        )
+        return None if row is None else outcome_from_json(json.loads(row[0]))
+
+    def put_outcome(self, task: str, state_id: str, outcome: Outcome) -> None:
+        """Remember a judgement. Failures of the machinery are not kept: they are no property of the state."""
+        if not isinstance(outcome, Reward) or task in self.nondeterministic():
+            return
+        known = self.outcome(task, state_id)
+        if known is not None and known != outcome:
+            self._conflict(task, f"state {state_id[:12]} was judged {known} and {outcome}")
+            return
+        self._file.write(
+            lambda c: c.execute(
+                "INSERT OR REPLACE INTO outcomes (task, state, outcome, used) VALUES (?, ?, ?, ?)",
+                (self._task_id(c, task), state_id, json.dumps(outcome_to_json(outcome)), _now()),
+            ),
+            None,
+        )
+
+    def nondeterministic(self) -> dict[str, str]:
+        """Tasks found not deterministic, by any process, with what differed."""
+        if time.monotonic() - self._refreshed > self._refresh_s:
+            self._refreshed = time.monotonic()
+            rows: list[tuple[str, str]] = self._file.read(
+                lambda c: c.execute("SELECT name, conflict FROM tasks WHERE conflict IS NOT NULL").fetchall(), []
+            )
+            self._conflicts.update(rows)
+        return self._conflicts
+
+    def edges(self, task: str) -> Iterator[tuple[str, str, Edge]]:
+        """(state id, action, edge) of a task, in the order recorded."""
+        none: list[tuple[str, bytes, str, float, bytes]] = []
+        for state, action, child, cost_s, observation in self._file.read(
+            lambda c: c.execute(_EDGES, (task,)).fetchall(), none
+        ):
+            yield state, action.decode("utf-8", "surrogatepass"), Edge(_unpack(observation), cost_s, child)
+
+    def nodes(self, task: str) -> set[str]:
+        """State ids of a task that some edge leaves or enters."""
+        return {node for state, _, edge in self.edges(task) for node in (state, edge.child_id)}
+
+    def used_bytes(self) -> int:
+        """Bytes in use on disk."""
+        return self._file.used_bytes()
+
+    @property
+    def errors(self) -> int:
+        """Failed reads and writes so far."""
+        return self._file.errors
+
+    def close(self) -> None:
+        self._flush_touched()
+        self._file.close()
+
+    def _task_id(self, connection: sqlite3.Connection, task: str) -> int:
+        connection.execute("INSERT OR IGNORE INTO tasks (name) VALUES (?)", (task,))
+        return int(connection.execute("SELECT id FROM tasks WHERE name = ?", (task,)).fetchone()[0])
+
+    def _remember(self, key: Key, edge: Edge) -> None:
+        previous = self._memory.pop(key, None)
+        self._held += len(edge.observation) - (len(previous.observation) if previous else 0)
+        self._memory[key] = edge
+        while self._held > self._memory_bytes:
+            _, dropped = self._memory.popitem(last=False)
+            self._held -= len(dropped.observation)
+
+    def _touch(self, row: int) -> None:
+        self._touched.add(row)
+        if len(self._touched) >= 256:
+            self._flush_touched()
+
+    def _flush_touched(self) -> None:
+        rows, self._touched = [(_now(), row) for row in sorted(self._touched)], set()
+        if rows:
+            self._file.write(lambda c: c.executemany("UPDATE edges SET used = ? WHERE id = ?", rows), None)
+
+    def _conflict(self, task: str, reason: str) -> None:
+        self._conflicts[task] = reason
+        self._file.write(lambda c: c.execute("UPDATE tasks SET conflict = ? WHERE name = ?", (reason, task)), None)
+        warnings.warn(f"task {task} is not deterministic and runs uncached from now on: {reason}", stacklevel=3)
+
+    def _evict(self) -> None:
+        """Drop the least recently used tenth of every table until the file is within its bounds."""
+        self._flush_touched()
+        for _ in range(20):
+            if self._file.used_bytes() <= self._max_bytes:
+                return
+            self.counts.evicted += self._file.write(_drop_oldest_tenth, 0)
+
+
+def _now() -> int:
+    return time.time_ns()
+
+
+def _bytes(action: str) -> bytes:
+    """Actions are what a model wrote: lone surrogates too."""
+    return action.encode("utf-8", "surrogatepass")
+
+
+def _pack(observation: bytes) -> bytes:
+    return b"z" + zlib.compress(observation, 1) if len(observation) >= COMPRESS_FROM else b"r" + observation
+
+
+def _unpack(stored: bytes) -> bytes:
+    return zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]
+
+
+_LOOKUP = """SELECT e.id, e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
+WHERE t.name = ? AND e.state = ? AND e.action = ?"""
+_EDGES = """SELECT e.state, e.action, e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
+WHERE t.name = ? ORDER BY e.id"""
+_SELECT = "SELECT r.{} FROM tasks t JOIN {} r ON r.task = t.id WHERE t.name = ? AND r.state = ?"
+
+
+def _insert_edge(
+    connection: sqlite3.Connection, task: int, row: tuple[str, bytes, str, float, bytes, int]
+) -> tuple[str, bytes] | None:
+    """None when it was new, else (child, observation as stored) of the edge that was there."""
+    done = connection.execute(
+        "INSERT OR IGNORE INTO edges (task, state, action, child, cost_s, observation, used) VALUES (?,?,?,?,?,?,?)",
+        (task, *row),
+    )
+    if done.rowcount:
+        return None
+    known = "SELECT child, observation FROM edges WHERE task = ? AND state = ? AND action = ?"
+    child, observation = connection.execute(known, (task, *row[:2])).fetchone()
+    return child, observation
+
+
+def _drop_oldest_tenth(connection: sqlite3.Connection) -> int:
+    dropped = 0
+    for table in TABLES:
+        count = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+        oldest = f"SELECT id FROM {table} ORDER BY used LIMIT {count // 10 + bool(count)}"
+        dropped += connection.execute(f"DELETE FROM {table} WHERE id IN ({oldest})").rowcount
+    return dropped
