@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import ray
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, RayTaskError
 from refork.cluster.collector import Sink
-from refork.cluster.local_ray import LocalRay
+from refork.cluster.local_ray import LocalRay, ray
 from refork.cluster.rollout import Rollout, RolloutSpec
 from refork.envs.forkable import InfraFailure
 from refork.replay.counterfactual import ForkConfig, GroupRequest, lost_group
@@ -127,10 +125,10 @@ class RayCollector:
         """The group, a lost group, or None when it is to be asked again. The actor, or its successor, is idle again."""
         try:
             result = ray.get(ref)
-        except RayTaskError as error:
+        except ray.exceptions.RayTaskError as error:
             self._idle.append(actor)
             raise error.as_instanceof_cause() from None
-        except (RayActorError, OutOfMemoryError) as error:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
             return self._lost(actor, work, _cause(error))
         self._failures = 0
         self._idle.append(actor)
@@ -164,8 +162,8 @@ class RayCollector:
 def _cause(error: Exception) -> str:
     """One line that says memory when it was memory."""
     text = str(error)
-    if isinstance(error, OutOfMemoryError) or "memory" in text.lower():
+    if isinstance(error, ray.exceptions.OutOfMemoryError) or "memory" in text.lower():
         return "out of memory; use fewer actors or smaller limits"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    kind = "died" if isinstance(error, ActorDiedError) else "unreachable"
+    kind = "died" if isinstance(error, ray.exceptions.ActorDiedError) else "unreachable"
     return f"{kind}: {lines[-1][:200]}" if lines else kind

@@ -14,9 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+# Ray reads these while it is imported, so they are set here and Ray is imported by way of this module alone.
+os.environ |= {
+    "RAY_AUTH_MODE": "token",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the switch that keeps all of Ray on 127.0.0.1
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+import ray
 from refork.cluster.reaper import MARK, end_marked, make_ray_folder
 from refork.cluster.resources import check_resources
 from refork.envs.forkable import InfraFailure
+
+__all__ = ["LocalRay", "ray"]
 
 _OBJECT_STORE = 256 << 20
 """Bytes. Groups are sent as soon as they are played, so little is in the store at once."""
@@ -53,8 +63,6 @@ class LocalRay:
         return cluster
 
     def _init(self, actors: int) -> None:
-        import ray
-
         settings: dict[str, Any] = {"_temp_dir": str(self.folder), "log_to_driver": False}
         try:
             ray.init(
@@ -66,13 +74,12 @@ class LocalRay:
                 configure_logging=False,
                 **settings,
             )
-        except (RuntimeError, OSError, ValueError) as error:
-            raise InfraFailure(f"Ray did not start: {error}; see `refork doctor`, or --rollout.actors 0") from error
+        except (RuntimeError, OSError, ValueError, ray.exceptions.RayError) as error:
+            reason = str(error).splitlines()[0]
+            raise InfraFailure(f"Ray did not start: {reason}; see `refork doctor`, or --rollout.actors 0") from error
 
     def stop(self) -> None:
         """End every process of the cluster and remove its folder."""
-        import ray
-
         ray.shutdown()
         end_marked(self.mark)
         self.watchdog.terminate()
@@ -87,9 +94,6 @@ def _environment(folder: Path, mark: str) -> dict[str, str]:
         file.write(secrets.token_hex(32))
     return {
         MARK: mark,
-        "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the switch that keeps all of Ray on 127.0.0.1
-        "RAY_USAGE_STATS_ENABLED": "0",
         "OMP_NUM_THREADS": "1",
     }
