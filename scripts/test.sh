@@ -6,4 +6,7 @@ mkdir -p .typing && ln -sfn .. .typing/refork
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
+source scripts/dockerd.sh
+trap stop_dockerd EXIT
+private_dockerd
 .venv/bin/python -m pytest "$@"

@@ -24,9 +24,8 @@ import docker.errors
 import requests.exceptions
 from refork.envs.forkable import InfraFailure
 from refork.envs.home import home
-from refork.envs.swe.sandbox.base import digest_state
 from refork.envs.swe.sandbox.docker_client import explain, infra
-from refork.envs.swe.sandbox.docker_state import scan_folder
+from refork.envs.swe.sandbox.manifest import digest_tree
 
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
 BASE = "python:3.11-slim"
@@ -86,7 +85,7 @@ def _present(client: docker.APIClient, image: str) -> str:
 def _built(client: docker.APIClient, base: str, python_env: Path | None) -> str:
     with infra(f"image {base} could not be looked up"):
         base_id = client.inspect_image(base)["Id"]
-    parts = (DOCKERFILE.read_text(), base_id, digest_state("", scan_folder(python_env, "")) if python_env else "")
+    parts = (DOCKERFILE.read_text(), base_id, digest_tree(python_env) if python_env else "")
     tag = "refork-sandbox:" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     if not _has(client, tag):
         _build(client, tag, base, python_env)

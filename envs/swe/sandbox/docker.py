@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,10 +33,10 @@ from refork.envs.swe.sandbox.base import (
 from refork.envs.swe.sandbox.docker_client import connect, sweep
 from refork.envs.swe.sandbox.docker_container import Container, start
 from refork.envs.swe.sandbox.docker_pool import Kind, Pool
-from refork.envs.swe.sandbox.docker_state import CONTENT, StateStore, scan_folder
+from refork.envs.swe.sandbox.docker_state import CONTENT, StateStore, applied
+from refork.envs.swe.sandbox.manifest import base_manifest, difference
 from refork.envs.swe.sandbox.warm import module_of, same_start
 
-GONE = Entry("deleted", 0, "")
 GRACE_S = 30.0
 """How long after a command's time the supervisor may take to answer before its container counts as lost."""
 
@@ -157,18 +157,10 @@ class DockerSandbox(Sandbox):
 
     @property
     def changes(self) -> Mapping[str, Entry]:
-        changed, gone = self._live().scan()
-        self._note([*changed, *gone])
+        container = self._live()
+        if container.scan():
+            self._changes = difference(self._base.rows, container.rows)
         return self._changes
-
-    def _note(self, paths: Iterable[str]) -> None:
-        rows, base = self._live().rows, self._base.rows
-        for path in paths:
-            entry = rows.get(path, GONE)
-            if entry == base.get(path, GONE):
-                self._changes.pop(path, None)
-            else:
-                self._changes[path] = entry
 
     def snapshot(self) -> StateRef:
         changes = self.changes
@@ -181,10 +173,8 @@ class DockerSandbox(Sandbox):
         container = self._replaced_if_broken()
         kept = ref.state_id != digest_state(self.spec.base_id, {})
         changes = self._backend.states.load(ref.state_id) if kept else {}
-        target = {path: entry for path, entry in {**self._base.rows, **changes}.items() if entry != GONE}
-        container.become(target, functools.partial(self._content, changes))
-        self._changes = {}
-        self._note(container.rows.keys() | self._base.rows.keys())
+        container.become(applied(self._base.rows, changes), functools.partial(self._content, changes))
+        self._changes = difference(self._base.rows, container.rows)
         _verify(ref, self.spec.base_id, changes, self._changes)
 
     def _replaced_if_broken(self) -> Container:
@@ -232,6 +222,6 @@ class _Base:
 
 @functools.lru_cache(maxsize=64)
 def _base_of(folder: Path, base_id: str) -> _Base:
-    rows = scan_folder(folder, WORKSPACE)
+    rows = base_manifest(folder)
     files = (path for path, entry in rows.items() if entry.kind == "file")
     return _Base(folder, rows, sum((folder / path[len(WORKSPACE) + 1 :]).stat().st_size for path in files))

@@ -37,8 +37,15 @@ def connect(timeout_s: float = 120.0) -> docker.APIClient:
         settings = docker.utils.kwargs_from_env()
         client = docker.APIClient(version="auto", timeout=timeout_s, **settings)
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-        raise UnsupportedHost(_unreachable(error)) from error
+        raise UnsupportedHost(_unreachable(_root_cause(error))) from error
     return client
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The first of the errors that led to this one: the transport wraps what the system said three times over."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error
 
 
 def _unreachable(error: BaseException) -> str:

@@ -12,18 +12,18 @@ from typing import Any
 
 import docker
 from refork.envs.forkable import InfraFailure
-from refork.envs.swe.sandbox.base import SANDBOX_UID, VOLATILE, WORKSPACE, Entry, Limits
+from refork.envs.swe.sandbox.base import SANDBOX_UID, TMP, VOLATILE, WORKSPACE, Entry, Limits
 from refork.envs.swe.sandbox.docker_client import create_started, infra, labels, remove
 from refork.envs.swe.sandbox.docker_link import Link
 from refork.envs.swe.sandbox.seccomp import filter_program
 
-ROOTS = (WORKSPACE, "/tmp")
-CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID")
+ROOTS = (WORKSPACE, TMP)
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETPCAP", "SETUID")
 """What the supervisor needs to become the sandbox's user, to kill it and to reset its files; commands have none."""
 SUPERVISOR_MB = 64
 SUPERVISOR_PROCESSES = 2
 _PACKAGE = "refork.envs.swe.sandbox"
-_MODULES = ("linux", "warm", "supervisor_tree", "supervisor_exec", "supervisor")
+_MODULES = ("linux", "warm", "supervisor_tree", "supervisor_ipc", "supervisor_exec", "supervisor")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _BOOT = """
 import json, os, struct, sys, types
@@ -70,22 +70,23 @@ class Container:
             raise {"FileNotFoundError": FileNotFoundError}.get(header["error"], OSError)(header["text"])
         return header, payload
 
-    def scan(self) -> tuple[list[str], list[str]]:
-        """Bring `rows` up to date; the paths that changed and those that are gone."""
+    def scan(self) -> bool:
+        """Bring `rows` up to date; whether anything differs from the last time."""
         return self._learn(self.ask("scan", wait_s=300.0)[0])
 
-    def _learn(self, header: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        for path, (kind, mode, digest, _) in header["changed"].items():
+    def _learn(self, header: Mapping[str, Any]) -> bool:
+        for path, (kind, mode, digest) in header["changed"].items():
             self.rows[path] = Entry(kind, mode, digest)
         for path in header["gone"]:
             del self.rows[path]
-        return list(header["changed"]), header["gone"]
+        return bool(header["changed"] or header["gone"])
 
     def become(self, target: Mapping[str, Entry], content: Callable[[str, Entry], bytes]) -> None:
         """Make the content equal to `target`; only what differs is sent. `content` gives a path's bytes."""
         self.scan()
-        gone = [path for path in self.rows if path not in target]
-        wrong = sorted(path for path, entry in target.items() if self.rows.get(path) != entry)
+        rows = self.rows
+        gone = [p for p in rows if p not in target and (p in ROOTS or p.rpartition("/")[0] in target)]
+        wrong = sorted(path for path, entry in target.items() if rows.get(path) != entry)
         data = [content(path, target[path]) for path in wrong]
         make = [[path, target[path].kind, target[path].mode, len(d)] for path, d in zip(wrong, data, strict=True)]
         if gone or make:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from refork.envs.forkable import InfraFailure
-from refork.envs.swe.sandbox.base import VOLATILE, Entry
+from refork.envs.swe.sandbox.base import Entry
 
 CONTENT = ("file", "link")
 
@@ -73,18 +71,12 @@ class StateStore:
             raise
 
 
-def scan_folder(folder: Path, at: str) -> dict[str, Entry]:
-    """Entries of all that lies in `folder`, as if `folder` were at the absolute path `at`."""
-    entries: dict[str, Entry] = {}
-    for name in sorted(os.listdir(folder)):
-        path, info = folder / name, os.lstat(folder / name)
-        mode = stat.S_IMODE(info.st_mode)
-        if stat.S_ISDIR(info.st_mode):
-            if name not in VOLATILE:
-                entries[f"{at}/{name}"] = Entry("dir", mode, "")
-                entries.update(scan_folder(path, f"{at}/{name}"))
-        elif stat.S_ISLNK(info.st_mode):
-            entries[f"{at}/{name}"] = Entry("link", mode, hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest())
-        elif stat.S_ISREG(info.st_mode):
-            entries[f"{at}/{name}"] = Entry("file", mode, hashlib.sha256(path.read_bytes()).hexdigest())
-    return entries
+def applied(base: Mapping[str, Entry], changes: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The whole manifest of a base with `changes` made to it: the inverse of `manifest.difference`."""
+    whole = dict(base)
+    for path, entry in changes.items():
+        if entry.kind != "dir" and base.get(path, entry).kind == "dir":
+            for below in [p for p in whole if p.startswith(path + "/")]:
+                del whole[below]
+    whole.update(changes)
+    return {path: entry for path, entry in whole.items() if entry.kind != "deleted"}

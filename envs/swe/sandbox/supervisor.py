@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refork.envs.swe.sandbox.supervisor_exec import HostGone, Watch, become_command, drop_rights, exec_command, kill_all
+from refork.envs.swe.sandbox.supervisor_ipc import clear_folders, remove_system_v, system_v_objects
 from refork.envs.swe.sandbox.supervisor_tree import Row, Tree, remove_tree
 from refork.envs.swe.sandbox.warm import become_fresh
 
@@ -89,7 +90,15 @@ class Supervisor:
                 header, payload = {"error": type(error).__name__, "text": str(error)}, b""
             send(header, payload)
             payload = b""
-            self.tree.scan()
+            self._settle()
+
+    def _settle(self) -> None:
+        """While the host is busy with the answer: what the next request needs anyway."""
+        if self.tree.dirty:
+            clear_folders()
+            if objects := system_v_objects():
+                self._as_user(lambda: remove_system_v(objects))
+        self.tree.scan()
 
     def op_hello(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
         """Learn what to watch; import what warm commands start from."""
@@ -114,6 +123,7 @@ class Supervisor:
         header = Watch(pid, read_end, request["limits"], full).wait(self.wakeup)
         if header["killed_by"] is None and self.tree.size() > request["limits"]["disk_bytes"]:
             header.update(code=None, killed_by="disk")
+        header["free_bytes"] = free_bytes(self.tree.roots[0])
         return header, header.pop("body")
 
     def _disk_gauge(self, most: int) -> Callable[[], bool]:

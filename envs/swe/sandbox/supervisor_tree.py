@@ -6,19 +6,24 @@ library only and Python 3.8 syntax: it must run on the interpreter of any image.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 import os
 import shutil
 import stat
+import subprocess
 import time
 from typing import Any
 
 RACY_NS = 20_000_000
 """A file changed this shortly before it was hashed may change again within one tick of its change time."""
 
+LONGEST_PATH = 3500
+"""Bytes; folders below longer ones are removed after the command, since no call could reach into them by name."""
+
 Row = list[Any]
-"""[kind, mode, digest, apparent bytes] of one path."""
+"""[kind, mode, digest] of one path."""
 
 _KINDS = {
     stat.S_IFREG: "file",
@@ -52,7 +57,7 @@ class Tree:
         """Bring `rows` up to date and delete what is volatile. Does nothing when no command has run since."""
         if not self.dirty:
             return
-        rows: dict[str, Row] = {}
+        rows: dict[str, Row] = {root: ["dir", stat.S_IMODE(os.lstat(root).st_mode), ""] for root in self.roots}
         signatures: dict[str, tuple[int, ...]] = {}
         pending = list(self.roots)
         while pending:
@@ -70,35 +75,35 @@ class Tree:
         self, folder: str, pending: list[str], rows: dict[str, Row], signatures: dict[str, tuple[int, ...]]
     ) -> None:
         racy = time.time_ns() - RACY_NS
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if self._removed_as_volatile(entry):
-                    continue
-                path, info = entry.path, entry.stat(follow_symlinks=False)
-                signature = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
-                if self._signatures.get(path) == signature:
-                    rows[path] = self.rows[path]
-                else:
-                    rows[path] = self._row(path, info)
-                if info.st_ctime_ns < racy:
-                    signatures[path] = signature
-                if stat.S_ISDIR(info.st_mode):
-                    pending.append(path)
+        for entry in _entries(folder):
+            if self._is_no_state(entry):
+                remove_tree(entry.path)
+                continue
+            path, info = entry.path, entry.stat(follow_symlinks=False)
+            if info.st_nlink > 1 and stat.S_ISREG(info.st_mode):
+                _cut_hard_link(path, info)
+                info = os.lstat(path)
+            signature = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
+            same = self._signatures.get(path) == signature
+            rows[path] = self.rows[path] if same else self._row(path, info)
+            if info.st_ctime_ns < racy:
+                signatures[path] = signature
+            if stat.S_ISDIR(info.st_mode):
+                pending.append(path)
 
-    def _removed_as_volatile(self, entry: os.DirEntry[str]) -> bool:
-        if entry.name in self.volatile and entry.is_dir(follow_symlinks=False):
-            remove_tree(entry.path)
-            return True
-        return False
+    def _is_no_state(self, entry: os.DirEntry[str]) -> bool:
+        """Volatile folders, and what lies deeper than a path can say."""
+        folder = entry.is_dir(follow_symlinks=False)
+        return folder and (entry.name in self.volatile or len(os.fsencode(entry.path)) > LONGEST_PATH)
 
     def _row(self, path: str, info: os.stat_result) -> Row:
         kind = _KINDS[stat.S_IFMT(info.st_mode)]
         mode = stat.S_IMODE(info.st_mode)
         if kind == "file":
-            return [kind, mode, self._digest(path), info.st_size]
+            return [kind, mode, self._digest(path)]
         if kind == "link":
-            return [kind, mode, hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest(), 0]
-        return [kind, mode, "", 0]
+            return [kind, mode, hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()]
+        return [kind, mode, ""]
 
     def _digest(self, path: str) -> str:
         digest = hashlib.sha256()
@@ -113,7 +118,7 @@ class Tree:
         return changed, [path for path in reported if path not in self.rows]
 
     def apply(self, remove: list[str], make: list[Row], body: memoryview) -> None:
-        """Remove paths, then make `[path, kind, mode, size]` rows, whose contents follow each other in `body`.
+        """Remove paths, then make rows of [path, kind, mode, size], whose contents follow each other in `body`.
 
         A link's content is its target. Parents come before children in `make`; a path in the way is removed.
         """
@@ -128,6 +133,8 @@ class Tree:
             offset += size
 
     def _check(self, path: str) -> None:
+        if path in self.roots:
+            return
         parent = os.path.dirname(path)
         inside = any(parent == root or parent.startswith(root + "/") for root in self.roots)
         if not inside or os.path.realpath(parent) != parent:
@@ -155,6 +162,21 @@ class Tree:
             return os.readlink(os.fsencode(path))
         with open(path, "rb", opener=_no_follow) as source:
             return source.read()
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _cut_hard_link(path: str, info: os.stat_result) -> None:
+    """Names of one file would come apart when the state is restored; so they do at once, in every sandbox."""
+    copy = path + ".refork-cut"
+    shutil.copyfile(path, copy, follow_symlinks=False)
+    os.chown(copy, info.st_uid, info.st_gid)
+    os.chmod(copy, stat.S_IMODE(info.st_mode))
+    os.utime(copy, ns=(info.st_atime_ns, info.st_mtime_ns))
+    os.replace(copy, path)
 
 
 def _folder_size(folder: str, pending: list[str]) -> int:
@@ -188,11 +210,12 @@ def _write(path: str, content: memoryview) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove whatever is at `path`, if anything."""
-    if _is_folder(path):
-        shutil.rmtree(path)
-    else:
-        try:
+    """Remove whatever is at `path`, if anything. Folders nested too deep for Python are left to rm."""
+    if not _is_folder(path):
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            return
+        return
+    try:
+        shutil.rmtree(path)
+    except (OSError, RecursionError):
+        subprocess.run(["rm", "-rf", "--", path], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
