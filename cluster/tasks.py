@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 from refork.envs.chain import ChainEnv
 from refork.envs.forkable import BadInput, ForkableEnv
+from refork.envs.swe.tasks import Split
 from refork.replay.policy import Policy
 from refork.trainers.config import EnvConfig
-
-Split = Literal["train", "validation", "held_out"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 
 
 class TaskSource(Protocol):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import random
 import secrets
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from refork.cluster.checkpoint import Checkpoint, CheckpointStore
 from refork.cluster.collector import GroupCollector, open_collector
@@ -57,10 +59,18 @@ class Parts:
 def prepare(job: JobConfig) -> Parts:
     """Raises BadInput for what the job's text alone could not show: tasks, agent options, resources."""
     torch.set_num_threads(1)
+    seed_global_generators(job.seed)
     check_resources(job.rollout.actors)
     source = task_source(job.env)
     sampler = TaskSampler(source.names("train"), job.seed, job.trainer.quarantine)
     return Parts(job, source, sampler, build_trainer(job, source))
+
+
+def seed_global_generators(seed: int) -> None:
+    """Nothing of ours draws from them; what a library draws is repeatable all the same."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def train(parts: Parts, folder: RunFolder, display: Display, resume: bool = False) -> dict[str, float]:
