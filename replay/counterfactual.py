@@ -203,7 +203,7 @@ def _play_fork(
     decision = parent.decisions[point.step]
     others = policy.probabilities(decision.observation).copy()
     others[decision.action] = 0.0
-    if others.max() < config.floor or decision.ref is None:
+    if not others.any() or others.max() < config.floor or decision.ref is None:
         return None
     actions = [sample(others, rng) for _ in range(config.alternatives)] + [decision.action] * config.replays
     return [

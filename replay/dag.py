@@ -1,4 +1,4 @@
-"""The state DAG of all tasks, shared by every process of a host: edges, how to restore nodes, how they were judged.
+"""The state DAG of all tasks, shared by every process of a host: edges, and how to restore nodes.
 
 An edge in it need not be executed again. A task whose edge came out in two ways is not deterministic: from then on
 nothing of it is answered. The cache is disposable: whatever fails in it is warned about, and the run goes on without.
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from refork.envs.forkable import Edge, Outcome, Reward, StateRef, outcome_from_json, outcome_to_json
+from refork.envs.forkable import Edge, StateRef
 from refork.replay.dag_file import DagFile
 
 Key = tuple[str, str, str]
@@ -24,7 +24,7 @@ Key = tuple[str, str, str]
 
 COMPRESS_FROM = 512
 """Bytes from which an observation is stored compressed."""
-TABLES = ("edges", "refs", "outcomes")
+TABLES = ("edges", "refs")
 
 
 @dataclass
@@ -94,7 +94,7 @@ class StateDag:
 
     def ref(self, task: str, state_id: str) -> StateRef | None:
         """How to restore that state, if it was put."""
-        row = self._file.read(lambda c: c.execute(_SELECT.format("payload", "refs"), (task, state_id)).fetchone(), None)
+        row = self._file.read(lambda c: c.execute(_REF, (task, state_id)).fetchone(), None)
         return None if row is None else StateRef(state_id, json.loads(row[0]))
 
     def put_ref(self, task: str, ref: StateRef, size_bytes: int) -> None:
@@ -104,31 +104,6 @@ class StateDag:
             lambda c: c.execute(
                 "INSERT OR REPLACE INTO refs (task, state, payload, bytes, used) VALUES (?, ?, ?, ?, ?)",
                 (self._task_id(c, task), ref.state_id, payload, size_bytes, _now()),
-            ),
-            None,
-        )
-
-    def outcome(self, task: str, state_id: str) -> Outcome | None:
-        """How that state was judged, if it was and `task` is deterministic."""
-        if task in self.nondeterministic():
-            return None
-        row = self._file.read(
-            lambda c: c.execute(_SELECT.format("outcome", "outcomes"), (task, state_id)).fetchone(), None
-        )
-        return None if row is None else outcome_from_json(json.loads(row[0]))
-
-    def put_outcome(self, task: str, state_id: str, outcome: Outcome) -> None:
-        """Remember a judgement. Failures of the machinery are not kept: they are no property of the state."""
-        if not isinstance(outcome, Reward) or task in self.nondeterministic():
-            return
-        known = self.outcome(task, state_id)
-        if known is not None and known != outcome:
-            self._conflict(task, f"state {state_id[:12]} was judged {known} and {outcome}")
-            return
-        self._file.write(
-            lambda c: c.execute(
-                "INSERT OR REPLACE INTO outcomes (task, state, outcome, used) VALUES (?, ?, ?, ?)",
-                (self._task_id(c, task), state_id, json.dumps(outcome_to_json(outcome)), _now()),
             ),
             None,
         )
@@ -225,7 +200,7 @@ _LOOKUP = """SELECT e.id, e.child, e.cost_s, e.observation FROM tasks t JOIN edg
 WHERE t.name = ? AND e.state = ? AND e.action = ?"""
 _EDGES = """SELECT e.state, e.action, e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
 WHERE t.name = ? ORDER BY e.id"""
-_SELECT = "SELECT r.{} FROM tasks t JOIN {} r ON r.task = t.id WHERE t.name = ? AND r.state = ?"
+_REF = "SELECT r.payload FROM tasks t JOIN refs r ON r.task = t.id WHERE t.name = ? AND r.state = ?"
 
 
 def _insert_edge(

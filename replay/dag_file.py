@@ -25,10 +25,6 @@ CREATE TABLE IF NOT EXISTS refs (
     id INTEGER PRIMARY KEY, task INTEGER NOT NULL, state TEXT NOT NULL, payload TEXT NOT NULL, bytes INTEGER NOT NULL,
     used INTEGER NOT NULL, UNIQUE (task, state));
 CREATE INDEX IF NOT EXISTS refs_used ON refs (used);
-CREATE TABLE IF NOT EXISTS outcomes (
-    id INTEGER PRIMARY KEY, task INTEGER NOT NULL, state TEXT NOT NULL, outcome TEXT NOT NULL, used INTEGER NOT NULL,
-    UNIQUE (task, state));
-CREATE INDEX IF NOT EXISTS outcomes_used ON outcomes (used);
 """
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from refork.envs.forkable import Edge, ExecutionCache, InfraError, Reward, StateRef
+from refork.envs.forkable import Edge, ExecutionCache, StateRef
 from refork.replay.dag import StateDag
 from refork.replay.dag_file import VERSION
 
@@ -59,16 +59,12 @@ def test_any_bytes_and_any_text_come_back_exactly(path: Path, observation: bytes
     assert list(StateDag(path).edges("t")) == [("a", action, Edge(observation, 0.0, "b"))]
 
 
-def test_references_and_outcomes(path: Path) -> None:
+def test_the_newest_reference_counts(path: Path) -> None:
     dag = StateDag(path)
     assert dag.ref("t", "a") is None
     dag.put_ref("t", StateRef("a", {"layers": ["x"]}), 100)
     dag.put_ref("t", StateRef("a", {"layers": ["y"]}), 100)
     assert StateDag(path).ref("t", "a") == StateRef("a", {"layers": ["y"]})
-    dag.put_outcome("t", "a", InfraError("disk full"))
-    assert dag.outcome("t", "a") is None
-    dag.put_outcome("t", "a", Reward(1.0))
-    assert StateDag(path).outcome("t", "a") == Reward(1.0)
 
 
 def test_nodes_are_both_ends_of_edges(path: Path) -> None:
@@ -101,14 +97,6 @@ def test_cost_alone_may_differ(path: Path) -> None:
     dag.record("t", "a", "run", EDGE)
     dag.record("t", "a", "run", Edge(EDGE.observation, 7.0, EDGE.child_id))
     assert dag.nondeterministic() == {}
-
-
-def test_two_judgements_of_one_state_make_its_task_uncached(path: Path) -> None:
-    dag = StateDag(path)
-    dag.put_outcome("t", "a", Reward(1.0))
-    with pytest.warns(UserWarning, match="was judged"):
-        dag.put_outcome("t", "a", Reward(0.0))
-    assert dag.outcome("t", "a") is None
 
 
 def test_many_processes_write_at_once(path: Path) -> None:
