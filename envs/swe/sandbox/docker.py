@@ -30,13 +30,16 @@ from refork.envs.swe.sandbox.base import (
     UnsupportedHost,
     digest_state,
 )
+from refork.envs.swe.sandbox.capture import FLOOD_BYTES, join_halves
 from refork.envs.swe.sandbox.docker_client import connect, sweep
 from refork.envs.swe.sandbox.docker_container import Container, start
 from refork.envs.swe.sandbox.docker_pool import Kind, Pool
 from refork.envs.swe.sandbox.docker_state import CONTENT, StateStore, applied
 from refork.envs.swe.sandbox.manifest import base_manifest, difference
+from refork.envs.swe.sandbox.trees import disk_use
 from refork.envs.swe.sandbox.warm import module_of, same_start
 
+FULL_BYTES = 1 << 20
 GRACE_S = 30.0
 """How long after a command's time the supervisor may take to answer before its container counts as lost."""
 
@@ -132,11 +135,17 @@ class DockerSandbox(Sandbox):
             cwd=cwd,
             env=whole,
             warm=warm and self._can_be_warm(container, list(argv), whole),
-            limits={**asdict(limits), "disk_bytes": (limits.disk_mb << 20) + self._base.size},
+            limits={
+                **asdict(limits),
+                "disk_bytes": (limits.disk_mb << 20) + self._base.size,
+                "flood_bytes": FLOOD_BYTES,
+            },
             wait_s=limits.wall_s + GRACE_S,
         )
-        output = body.decode(errors="replace")
-        return CommandResult(header["code"], output, header["omitted"], header["wall_s"], header["killed_by"])
+        if header["free_bytes"] < FULL_BYTES:
+            raise InfraFailure(f"the disk under the data root of the Docker daemon is full (in {container.name})")
+        output, omitted = _text(body, header["head"], header["total"])
+        return CommandResult(header["code"], output, omitted, header["wall_s"], header["killed_by"])
 
     def _can_be_warm(self, container: Container, argv: list[str], environment: Mapping[str, str]) -> bool:
         known = container.warm_modules and module_of(argv) in container.warm_modules
@@ -200,6 +209,12 @@ class DockerSandbox(Sandbox):
             self._backend.pool.give(self._kind, container)
 
 
+def _text(body: bytes, head: int, total: int) -> tuple[str, int]:
+    if total == len(body):
+        return body.decode(errors="replace"), 0
+    return join_halves(body[:head], body[head:], total)
+
+
 def _verify(ref: StateRef, base_id: str, wanted: Mapping[str, Entry], found: Mapping[str, Entry]) -> None:
     if digest_state(base_id, found) == ref.state_id:
         return
@@ -222,6 +237,4 @@ class _Base:
 
 @functools.lru_cache(maxsize=64)
 def _base_of(folder: Path, base_id: str) -> _Base:
-    rows = base_manifest(folder)
-    files = (path for path, entry in rows.items() if entry.kind == "file")
-    return _Base(folder, rows, sum((folder / path[len(WORKSPACE) + 1 :]).stat().st_size for path in files))
+    return _Base(folder, base_manifest(folder), disk_use(folder, 1 << 62))

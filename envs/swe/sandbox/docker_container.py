@@ -23,7 +23,7 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "
 SUPERVISOR_MB = 64
 SUPERVISOR_PROCESSES = 2
 _PACKAGE = "refork.envs.swe.sandbox"
-_MODULES = ("linux", "warm", "supervisor_tree", "supervisor_ipc", "supervisor_exec", "supervisor")
+_MODULES = ("linux", "warm", "trees", "supervisor_tree", "supervisor_ipc", "supervisor_exec", "supervisor")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _BOOT = """
 import json, os, struct, sys, types

@@ -20,11 +20,13 @@ import stat
 import struct
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from refork.envs.swe.sandbox.supervisor_exec import HostGone, Watch, become_command, drop_rights, exec_command, kill_all
 from refork.envs.swe.sandbox.supervisor_ipc import clear_folders, remove_system_v, system_v_objects
-from refork.envs.swe.sandbox.supervisor_tree import Row, Tree, remove_tree
+from refork.envs.swe.sandbox.supervisor_tree import Row, Tree
+from refork.envs.swe.sandbox.trees import remove_tree
 from refork.envs.swe.sandbox.warm import become_fresh
 
 HEADER = struct.Struct(">II")
@@ -121,7 +123,7 @@ class Supervisor:
         os.close(write_end)
         full = self._disk_gauge(request["limits"]["disk_bytes"])
         header = Watch(pid, read_end, request["limits"], full).wait(self.wakeup)
-        if header["killed_by"] is None and self.tree.size() > request["limits"]["disk_bytes"]:
+        if header["killed_by"] is None and self.tree.holds_more_than(request["limits"]["disk_bytes"]):
             header.update(code=None, killed_by="disk")
         header["free_bytes"] = free_bytes(self.tree.roots[0])
         return header, header.pop("body")
@@ -129,7 +131,7 @@ class Supervisor:
     def _disk_gauge(self, most: int) -> Callable[[], bool]:
         """Tells whether the state is over `most` bytes; walks it only while the disk below is filling up."""
         free = free_bytes(self.tree.roots[0])
-        return lambda: free - free_bytes(self.tree.roots[0]) > 1 << 20 and self.tree.size() > most
+        return lambda: free - free_bytes(self.tree.roots[0]) > 1 << 20 and self.tree.holds_more_than(most)
 
     def _child(self, request: dict[str, Any], write_end: int) -> None:
         try:
@@ -212,7 +214,7 @@ def put_files(files: list[list[Any]], body: memoryview) -> bytes:
     offset = 0
     for path, size in files:
         if size < 0:
-            remove_tree(path)
+            remove_tree(Path(path))
             continue
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as target:

@@ -40,10 +40,9 @@ class Output:
         if len(self.tail) > 2 * self.half + (1 << 16):
             del self.tail[: -self.half]
 
-    def parts(self) -> tuple[bytes, bytes, int]:
-        """Head, tail, and how many bytes between them were left out."""
-        tail = bytes(self.tail[-self.half :])
-        return bytes(self.head), tail, self.total - len(self.head) - len(tail)
+    def parts(self) -> tuple[bytes, bytes]:
+        """Head and tail; together shorter than `total` when something between them was left out."""
+        return bytes(self.head), bytes(self.tail[-self.half :])
 
 
 def drop_rights(uid: int, filters: list[bytes]) -> None:
@@ -128,18 +127,18 @@ class Watch:
         end, poll = self._start + self.limits["wall_s"], self._start + POLL_S
         while self.status is None and self.killed_by is None:
             now = time.monotonic()
-            if now >= end:
-                self.killed_by = "wall"
-            elif now >= poll:
+            if now >= poll and now < end:
                 poll = now + POLL_S
                 self.killed_by = "disk" if self._disk_full() else None
+            elif now >= end or self.output.total > self.limits["flood_bytes"]:
+                self.killed_by = "wall" if now >= end else "output"
             else:
                 self._take_in(wakeup, min(end, poll) - now)
         wall = time.monotonic() - self._start
         self._finish()
-        head, tail, omitted = self.output.parts()
-        return {"code": self._code(), "killed_by": self.killed_by, "wall_s": wall, "omitted": omitted,
-                "head": len(head), "body": head + tail}  # fmt: skip
+        head, tail = self.output.parts()
+        sizes = {"head": len(head), "total": self.output.total}
+        return {"code": self._code(), "killed_by": self.killed_by, "wall_s": wall, "body": head + tail, **sizes}
 
     def _take_in(self, wakeup: int, timeout: float) -> None:
         sources = [0, wakeup, self.read_end] if self._open else [0, wakeup]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from pathlib import Path
 
-from refork.envs.swe.sandbox.supervisor_tree import remove_tree
+from refork.envs.swe.sandbox.trees import remove_tree
 
 FOLDERS = ("/dev/shm", "/dev/mqueue")
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -25,8 +26,8 @@ def clear_folders() -> None:
     """Empty the shared-memory and message-queue file systems. No command may be running."""
     for folder in FOLDERS:
         if os.path.isdir(folder):
-            for name in os.listdir(folder):
-                remove_tree(f"{folder}/{name}")
+            for path in Path(folder).iterdir():
+                remove_tree(path)
 
 
 def system_v_objects() -> list[tuple[str, int]]:

@@ -6,15 +6,16 @@ library only and Python 3.8 syntax: it must run on the interpreter of any image.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
 import shutil
 import stat
-import subprocess
 import time
+from pathlib import Path
 from typing import Any
+
+from refork.envs.swe.sandbox.trees import disk_use, remove_tree
 
 RACY_NS = 20_000_000
 """A file changed this shortly before it was hashed may change again within one tick of its change time."""
@@ -64,12 +65,12 @@ class Tree:
             self._scan_folder(pending.pop(), pending, rows, signatures)
         self.rows, self._signatures, self.dirty = rows, signatures, False
 
-    def size(self) -> int:
-        """Bytes of all files below the roots as they claim to be, holes included. Commands may be running."""
-        total, pending = 0, list(self.roots)
-        while pending:
-            total += _folder_size(pending.pop(), pending)
-        return total
+    def holds_more_than(self, most: int) -> bool:
+        """Whether the files claim more than `most` bytes, holes included. Commands may be running."""
+        used = 0
+        for root in self.roots:
+            used += disk_use(Path(root), most - used)
+        return used > most
 
     def _scan_folder(
         self, folder: str, pending: list[str], rows: dict[str, Row], signatures: dict[str, tuple[int, ...]]
@@ -77,7 +78,7 @@ class Tree:
         racy = time.time_ns() - RACY_NS
         for entry in _entries(folder):
             if self._is_no_state(entry):
-                remove_tree(entry.path)
+                remove_tree(Path(entry.path))
                 continue
             path, info = entry.path, entry.stat(follow_symlinks=False)
             if info.st_nlink > 1 and stat.S_ISREG(info.st_mode):
@@ -125,7 +126,7 @@ class Tree:
         self.dirty = True
         for path in remove:
             self._check(path)
-            remove_tree(path)
+            remove_tree(Path(path))
         offset = 0
         for path, kind, mode, size in make:
             self._check(path)
@@ -142,7 +143,7 @@ class Tree:
 
     def _make(self, path: str, kind: str, mode: int, content: memoryview) -> None:
         if kind != "dir" or not _is_folder(path):
-            remove_tree(path)
+            remove_tree(Path(path))
         if kind == "dir":
             os.makedirs(path, exist_ok=True)
         elif kind == "link":
@@ -179,20 +180,6 @@ def _cut_hard_link(path: str, info: os.stat_result) -> None:
     os.replace(copy, path)
 
 
-def _folder_size(folder: str, pending: list[str]) -> int:
-    total = 0
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                else:
-                    total += entry.stat(follow_symlinks=False).st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return total
-    return total
-
-
 def _no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
@@ -207,15 +194,3 @@ def _write(path: str, content: memoryview) -> None:
         done = 0
         while done < len(content):
             done += target.write(content[done:])
-
-
-def remove_tree(path: str) -> None:
-    """Remove whatever is at `path`, if anything. Folders nested too deep for Python are left to rm."""
-    if not _is_folder(path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        return
-    try:
-        shutil.rmtree(path)
-    except (OSError, RecursionError):
-        subprocess.run(["rm", "-rf", "--", path], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
