@@ -43,14 +43,21 @@ class ModuleText:
         """Index of the chunk that holds a line."""
         return bisect_right(self.starts, line) - 1
 
-    def edited(self, edit: Edit) -> ModuleText:
-        """The module after an edit. Raises ValueError when the edit does not lie in one chunk."""
-        index = self.chunk_at(edit.start_line)
-        if self.chunk_at(edit.end_line) != index:
-            raise ValueError(f"{self.path}: the edit reaches over the end of a top-level statement: {edit}")
-        local = moved(edit, "", 1 - self.starts[index])
-        chunk = Source(self.chunks[index]).apply([local])
-        return ModuleText(self.path, (*self.chunks[:index], chunk, *self.chunks[index + 1 :]))
+    def edited(self, *edits: Edit) -> ModuleText:
+        """The module after edits, all placed by this text.
+
+        Raises ValueError when two overlap, or one reaches over the end of a top-level statement.
+        """
+        by_chunk: dict[int, list[Edit]] = {}
+        for edit in edits:
+            index = self.chunk_at(edit.start_line)
+            if self.chunk_at(edit.end_line) != index:
+                raise ValueError(f"{self.path}: the edit reaches over the end of a top-level statement: {edit}")
+            by_chunk.setdefault(index, []).append(moved(edit, "", 1 - self.starts[index]))
+        chunks = list(self.chunks)
+        for index, local in by_chunk.items():
+            chunks[index] = Source(chunks[index]).apply(local)
+        return ModuleText(self.path, tuple(chunks))
 
     def candidates(self, line: int) -> Iterator[Candidate]:
         """All candidate edits of the chunk that holds `line`, placed in this module."""

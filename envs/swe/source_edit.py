@@ -60,6 +60,12 @@ class Edit:
     def site(self) -> Site:
         return Site(self.path, self.start_line, self.start_col, self.end_line, self.end_col)
 
+    def touches(self, other: Edit) -> bool:
+        """Whether the two, placed by the same text, overlap or meet."""
+        mine = (self.start_line, self.start_col), (self.end_line, self.end_col)
+        its = (other.start_line, other.start_col), (other.end_line, other.end_col)
+        return self.path == other.path and mine[0] <= its[1] and its[0] <= mine[1]
+
 
 def decode(data: bytes) -> str:
     """Source bytes as text, newlines untouched. Raises UnicodeDecodeError unless they are UTF-8 without a mark."""

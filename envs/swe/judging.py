@@ -1,0 +1,49 @@
+"""Grades by workspace id: each state is judged once, then remembered here and in the execution cache."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from refork.envs.forkable import Edge, ExecutionCache, Outcome, Reward, outcome_from_json, outcome_to_json
+from refork.envs.swe.sandbox.base import Sandbox
+from refork.envs.swe.tasks import SWETask
+from refork.envs.swe.taskset import TaskSet
+
+Grader = Callable[[Sandbox, SWETask, TaskSet], Outcome]
+"""Judges a sandbox's state without disturbing it."""
+ACTION = "grade:1"
+
+
+class Judgement(NamedTuple):
+    outcome: Outcome
+    executed: bool
+    cost_s: float
+
+
+class Judge:
+    """Only rewards are remembered: what failed for want of machinery or time is tried again."""
+
+    def __init__(self, tasks: TaskSet, task: SWETask, grader: Grader, cache: ExecutionCache | None) -> None:
+        self.tasks, self.task, self.grader, self.cache = tasks, task, grader, cache
+        self._known: dict[str, Outcome] = {}
+
+    def grade(self, workspace_id: str, at: Callable[[], Sandbox]) -> Judgement:
+        """The outcome of a workspace; `at` gives a sandbox that is in it, and is called only when needed."""
+        if workspace_id in self._known:
+            return Judgement(self._known[workspace_id], False, 0.0)
+        edge = self.cache.lookup(self.task.instance_id, workspace_id, ACTION) if self.cache else None
+        if edge is not None:
+            outcome, executed, cost_s = outcome_from_json(json.loads(edge.observation)), False, edge.cost_s
+        else:
+            started = time.perf_counter()
+            outcome, executed = self.grader(at(), self.task, self.tasks), True
+            cost_s = time.perf_counter() - started
+        if isinstance(outcome, Reward):
+            self._known[workspace_id] = outcome
+            if self.cache and executed:
+                edge = Edge(json.dumps(outcome_to_json(outcome)).encode(), cost_s, workspace_id)
+                self.cache.record(self.task.instance_id, workspace_id, ACTION, edge)
+        return Judgement(outcome, executed, cost_s)
