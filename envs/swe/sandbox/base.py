@@ -36,6 +36,7 @@ DEFAULT_ENVIRONMENT: Mapping[str, str] = {
 
 Kind = Literal["file", "dir", "link", "fifo", "socket", "deleted"]
 Kill = Literal["wall", "cpu", "memory", "output", "disk"]
+"""Which limit ended a command. After 'disk' the sandbox is back at its base: how far it got is no repeatable state."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,13 @@ class Backend(ABC):
     @abstractmethod
     def open(self, spec: SandboxSpec, ref: StateRef | None = None) -> Sandbox:
         """A sandbox at the base of `spec`, or at `ref`. Raises InfraFailure, UnsupportedHost."""
+
+    def retain(self, ref: StateRef) -> None:  # noqa: B027
+        """Let what `ref` needs outlive this backend; to be called for every reference that is stored.
+
+        Other processes may use a reference while the backend that took it is open, without this. Nothing to do where
+        a reference needs nothing but itself.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -124,11 +124,12 @@ def copy_base(base: Path, target: Path) -> None:
         if stat.S_ISDIR(info.st_mode):
             copy.mkdir()
         else:
-            _copy_file(source, copy)
+            copy_file(source, copy)
         copy.chmod(normal_mode(info.st_mode))
 
 
-def _copy_file(source: Path, copy: Path) -> None:
+def copy_file(source: str | os.PathLike[str], copy: str | os.PathLike[str]) -> None:
+    """Copy a regular file's bytes to a new path; never follows a link, never waits on a pipe."""
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as reader, open(copy, "xb") as writer:
         while part := reader.read(_CHUNK):
