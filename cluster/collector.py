@@ -7,12 +7,14 @@ from typing import Protocol
 
 import numpy as np
 from refork.cluster.rollout import Rollout, RolloutSpec
+from refork.envs.forkable import InfraFailure
 from refork.replay.counterfactual import ForkConfig, GroupRequest
+from refork.replay.store import TrajectoryStore
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import JobConfig
 
 Sink = Callable[[TaskExperience], None]
-"""Gets every group as soon as it has been played, before the batch is complete: the store, the progress display."""
+"""Gets every group as soon as it has been played, before the batch is complete: the progress display."""
 
 
 class GroupCollector(Protocol):
@@ -60,6 +62,34 @@ class LocalCollector:
 
     def close(self) -> None:
         self._rollout.close()
+
+
+class RecordedCollector:
+    """Writes what another collector collects to the run's store before handing it on."""
+
+    def __init__(self, inner: GroupCollector, store: TrajectoryStore) -> None:
+        self._inner, self._store = inner, store
+
+    def collect(
+        self,
+        requests: Sequence[GroupRequest],
+        weights: Mapping[str, np.ndarray],
+        version: int,
+        forks: ForkConfig | None = None,
+        baseline: str = "",
+        record: bool = True,
+    ) -> list[TaskExperience]:
+        """Raises InfraFailure when the store cannot be written."""
+        played = self._inner.collect(requests, weights, version, forks, baseline, record)
+        if record:
+            try:
+                self._store.write(version, played)
+            except OSError as error:
+                raise InfraFailure(f"{self._store.folder}: trajectories cannot be written: {error.strerror}") from error
+        return played
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 def open_collector(job: JobConfig, sinks: Sequence[Sink] = ()) -> GroupCollector:

@@ -2,11 +2,12 @@
 
 Everything is told by its owner's label (`envs/owner.py`): what a living process owns is never touched. Run as a module
 this is the watchdog that a run starts beside its Ray: it waits for the run's end and then ends what is left of it.
-Standard library only, so that the watchdog stays small.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import select
 import shutil
@@ -16,7 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from refork.envs.forkable import InfraFailure
+from refork.envs.home import home
 from refork.envs.owner import alive, owner
+from refork.envs.swe.sandbox.base import UnsupportedHost
+from refork.envs.swe.sandbox.layers import sweep as sweep_layers
+
+log = logging.getLogger("refork.reaper")
 
 MARK = "REFORK_CLUSTER"
 """Environment variable that all processes of one Ray inherit."""
@@ -84,7 +91,28 @@ def _in_use(folder: Path) -> bool:
 
 def sweep() -> dict[str, int]:
     """Remove everything that has no living owner; counts by kind. Cheap when there is nothing."""
-    return {"ray folders": sweep_ray_folders()}
+    return {
+        "ray folders": sweep_ray_folders(),
+        "owners of sandbox layers": sweep_layers(home() / "layers"),
+        "containers": _sweep_containers(),
+    }
+
+
+def _sweep_containers() -> int:
+    """0 where there is no Docker to ask."""
+    from refork.envs.swe.sandbox.docker_client import connect
+    from refork.envs.swe.sandbox.docker_client import sweep as sweep_containers
+
+    try:
+        client = connect()
+    except UnsupportedHost:
+        return 0
+    with contextlib.closing(client):
+        try:
+            return len(sweep_containers(client))
+        except InfraFailure as failure:
+            log.warning("containers of dead runs were not removed: %s", failure)
+            return 0
 
 
 def watch(pid: int, mark: str, folder: Path) -> None:
@@ -97,6 +125,7 @@ def watch(pid: int, mark: str, folder: Path) -> None:
         select.select([descriptor], [], [])
     end_marked(mark)
     shutil.rmtree(folder, ignore_errors=True)
+    sweep()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import ClassVar, Protocol
 
 from refork.envs.chain import ChainEnv
@@ -9,6 +10,8 @@ from refork.envs.forkable import BadInput, ForkableEnv
 from refork.envs.swe.tasks import Split
 from refork.replay.policy import Policy
 from refork.trainers.config import EnvConfig
+
+ENVIRONMENTS = ("refork/Chain-v0", "refork/RepairMenu-v0", "refork/SWE-v0")
 
 
 class TaskSource(Protocol):
@@ -24,7 +27,7 @@ class TaskSource(Protocol):
         """What a task is grouped by in tables and held out by."""
 
     def make(self, task: str) -> ForkableEnv:
-        """An environment of that task. Raises InfraFailure, UnsupportedHost."""
+        """An environment of that task. Raises BadInput for options it lacks, InfraFailure, UnsupportedHost."""
 
     def baselines(self) -> dict[str, Policy]:
         """Policies to compare with, by name."""
@@ -44,7 +47,7 @@ class ChainSource:
     }
 
     def __init__(self, env: EnvConfig) -> None:
-        self._options = env.options
+        self._env = env
 
     def names(self, split: Split) -> list[str]:
         return [f"chain-{i}" for i in self.ranges[split]]
@@ -54,7 +57,7 @@ class ChainSource:
 
     def make(self, task: str) -> ForkableEnv:
         try:
-            return ChainEnv(task, **self._options)
+            return ChainEnv(task, **self._env.options)
         except TypeError as error:
             raise BadInput(f"env.options: {error}") from error
 
@@ -67,6 +70,15 @@ class ChainSource:
 
 def task_source(env: EnvConfig) -> TaskSource:
     """The source for `env.id`. Raises BadInput naming those there are."""
-    if env.id == "refork/Chain-v0":
-        return ChainSource(env)
-    raise BadInput(f"env.id: no environment {env.id!r}; there are: refork/Chain-v0")
+    match env.id:
+        case "refork/Chain-v0":
+            return ChainSource(env)
+        case "refork/RepairMenu-v0":
+            from refork.cluster.repair_tasks import RepairSource
+
+            return RepairSource(env)
+        case "refork/SWE-v0":
+            raise BadInput("env.id: refork/SWE-v0 needs an agent that writes commands; train on refork/RepairMenu-v0")
+    near = get_close_matches(env.id, ENVIRONMENTS, 1, 0.5)
+    guess = f"did you mean {near[0]}?" if near else f"there are: {', '.join(ENVIRONMENTS)}"
+    raise BadInput(f"env.id: no environment {env.id!r}; {guess}")

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from refork.cluster.checkpoint import Checkpoint, CheckpointStore
-from refork.cluster.collector import GroupCollector, open_collector
+from refork.cluster.collector import GroupCollector, RecordedCollector, open_collector
 from refork.cluster.evaluation import PolicyEvaluator, spread_over_packages
 from refork.cluster.resources import check_resources
 from refork.cluster.run_folder import RunFolder
 from refork.cluster.tasks import TaskSource, task_source
 from refork.cluster.tracking import Sink, Tracking, open_tracking
 from refork.envs.forkable import BadInput, InfraFailure
+from refork.replay.store import TrajectoryStore
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import JobConfig
 from refork.trainers.loop import Loop, Stalled, Trainer
@@ -113,7 +114,9 @@ def _assemble(
     job = parts.job
     tracking = _open_tracking(job, folder, start, display)
     stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
-    collector = open_collector(job, [display.group])
+    trajectories = TrajectoryStore(folder.trajectories)
+    trajectories.drop_from(start.step if start else 0)
+    collector = RecordedCollector(open_collector(job, [display.group]), trajectories)
     stack.callback(collector.close)
     evaluator = _evaluator(job, parts.source, collector)
     loop = Loop(job, parts.trainer, parts.sampler, collector, tracking, store, evaluator)

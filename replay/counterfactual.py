@@ -160,6 +160,20 @@ class _Player:
         return after, terminated or truncated
 
 
+def play_branch(
+    env: ForkableEnv,
+    policy: Policy,
+    request: GroupRequest,
+    attempt: int,
+    ref: StateRef,
+    action: int,
+    origin: Origin,
+    noise: Noise = "fresh",
+) -> Trajectory:
+    """Go back to `ref`, take `action` there, and play on under `policy` to the end."""
+    return _Player(env, policy, request, attempt).branch(ref, action, origin, noise)
+
+
 def _add_forks(
     env: ForkableEnv, policy: Policy, request: GroupRequest, config: ForkConfig, experience: TaskExperience
 ) -> TaskExperience:
@@ -207,8 +221,15 @@ def _play_fork(
         return None
     actions = [sample(others, rng) for _ in range(config.alternatives)] + [decision.action] * config.replays
     return [
-        _Player(env, policy, request, attempt + i).branch(
-            decision.ref, action, Origin(parent.key, point.step, action == decision.action), config.noise
+        play_branch(
+            env,
+            policy,
+            request,
+            attempt + i,
+            decision.ref,
+            action,
+            Origin(parent.key, point.step, action == decision.action),
+            config.noise,
         )
         for i, action in enumerate(actions)
     ]
