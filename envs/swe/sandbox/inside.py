@@ -52,6 +52,7 @@ def enter(request: Mapping[str, Any], facts: Facts) -> None:
     """Turn this process into process 1 of a sandbox; from here on it has no rights. Raises OSError."""
     linux.die_with_parent()
     linux.map_user(SANDBOX_UID, facts.uid, SANDBOX_UID, facts.gid)
+    _prefer_for_oom()
     _mount(request, facts.hidden)
     socket.sethostname("sandbox")
     _raise_loopback()
@@ -59,6 +60,13 @@ def enter(request: Mapping[str, Any], facts: Facts) -> None:
     _limit(request["limits"])
     linux.drop_privileges()
     linux.install_filter(facts.program)
+
+
+def _prefer_for_oom() -> None:
+    """When memory runs out, a command goes first, never the spawner."""
+    descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(descriptor, b"1000")
+    os.close(descriptor)
 
 
 def _mount(request: Mapping[str, Any], hidden: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from refork.envs.forkable import InfraFailure, StateMismatch
 from refork.envs.owner import alive, owner
 from refork.envs.swe.sandbox.base import Entry, SandboxSpec, UnsupportedHost
 from refork.envs.swe.sandbox.manifest import base_manifest, copy_base, digest_manifest
-from refork.envs.swe.sandbox.scan import Base, Row, Table, host_path, read_row, stamp_of
+from refork.envs.swe.sandbox.scan import Base, Row, Table, host_path, read_row, scan_layer, stamp_of
+from refork.envs.swe.sandbox.squash import flatten
 from refork.envs.swe.sandbox.trees import remove_tree
 
 _MANIFEST = "m.json"
@@ -41,6 +42,7 @@ class LayerStore:
         self.private = root / f"p-{self.id}"
         self._tables: dict[str, Table] = {}
         self._bases: dict[str, Base] = {}
+        self._squashed: dict[tuple[str, ...], str] = {}
         self._serial = 0
 
     def _make_root(self) -> None:
@@ -151,6 +153,17 @@ class LayerStore:
         self._tables[name] = table
         return name
 
+    def squash(self, base: Base, chain: tuple[str, ...], changes: Mapping[str, Entry]) -> str:
+        """One layer that shows on the base what the whole chain shows; made once per chain and process."""
+        found = self._squashed.get(chain)
+        if found is None:
+            layers = [(self.root / name, self.table(name)) for name in chain]
+            folder = self.new_upper()
+            flatten(folder / "up", base, layers, changes, self.give)
+            found = self._squashed[chain] = self.freeze(folder / "up", scan_layer(folder / "up", {}, cut_links=False))
+            remove_tree(folder)
+        return found
+
     def table(self, name: str) -> Table:
         """What a frozen layer held when it was frozen. Raises InfraFailure when it is gone."""
         found = self._tables.get(name)
@@ -175,7 +188,7 @@ class LayerStore:
             except FileNotFoundError as error:
                 raise StateMismatch(f"{path} is gone from the frozen layer {layer}") from error
             if stamp != row.stamp:
-                if read_row(layer, str(where), os.lstat(where), None).entry != row.entry:
+                if read_row(str(where), os.lstat(where), None, None).entry != row.entry:
                     raise StateMismatch(f"{path} is not what was frozen: {where} has changed since")
                 if row.entry.kind == "dir":
                     _verify_names(where, path, table)

@@ -6,6 +6,7 @@ Nothing stays mounted between commands: each command's child mounts the overlay 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from refork.envs.swe.sandbox.base import (
     digest_state,
 )
 from refork.envs.swe.sandbox.capture import Captured, follow
+from refork.envs.swe.sandbox.cgroup import make_group, sweep_groups
 from refork.envs.swe.sandbox.layers import LayerStore
 from refork.envs.swe.sandbox.overlay_files import Files, Writer
 from refork.envs.swe.sandbox.scan import Table, merge, scan_layer
@@ -34,6 +36,8 @@ from refork.envs.swe.sandbox.spawner import Spawner, System, sandbox_owner
 from refork.envs.swe.sandbox.trees import disk_use, remove_tree
 from refork.envs.swe.sandbox.warm import module_of, same_start
 
+MAX_DEPTH = 40
+"""Layers of a chain before it is made one: looking up a path that is not there costs a look into each of them."""
 _RESERVE_BYTES = 16 << 20
 """With less than this free, nothing a command reports is believed."""
 
@@ -45,7 +49,9 @@ class OverlayBackend(Backend):
 
     def __init__(self, store: Path | None = None) -> None:
         self.store = LayerStore(store or home() / "layers", sandbox_owner())
+        sweep_groups()
         self._process = os.getpid()
+        self._started = 0
         self._spawners: dict[System, Spawner] = {}
         self._open: set[OverlaySandbox] = set()
 
@@ -75,7 +81,9 @@ class OverlayBackend(Backend):
             found.close()
             found = None
         if found is None:
-            found = self._spawners[system] = Spawner(system, self.store.root / "root")
+            self._started += 1
+            found = Spawner(system, self.store.root / "root", make_group(self._started))
+            self._spawners[system] = found
         return found
 
     def same_process(self) -> bool:
@@ -140,6 +148,7 @@ class OverlaySandbox(Sandbox):
         if module and same_start(request["environment"], dict(spawner.system.environment)) and spawner.can_warm():
             request["module"] = module
         upper = self._writable()
+        kills = self._bound_memory(spawner, request, limits)
         running = spawner.spawn(request, warm=bool(request["module"]))
         self._dirty, self._id = True, None
         try:
@@ -148,7 +157,16 @@ class OverlaySandbox(Sandbox):
         finally:
             running.kill()
             running.close()
-        return self._result(captured, limits)
+        out_of_memory = spawner.group is not None and spawner.group.kills() > kills
+        return self._result(captured, limits, out_of_memory)
+
+    def _bound_memory(self, spawner: Spawner, request: dict[str, Any], limits: Limits) -> int:
+        """Bound it for all processes together, else, without a group, each one's address space. Kills so far."""
+        if spawner.group is None:
+            request["limits"]["address_space_mb"] = limits.memory_mb
+            return 0
+        spawner.group.limit(limits.memory_mb << 20)
+        return spawner.group.kills()
 
     def _request(self, argv: list[str], cwd: str, environment: Mapping[str, str], limits: Limits) -> dict[str, Any]:
         if not argv or any("\0" in text for text in (*argv, cwd, *environment, *environment.values())):
@@ -165,7 +183,7 @@ class OverlaySandbox(Sandbox):
                 "cpu_s": limits.cpu_s,
                 "file_mb": limits.file_mb,
                 "processes": limits.processes,
-                "address_space_mb": limits.memory_mb,
+                "address_space_mb": None,
             },
         }
 
@@ -174,7 +192,7 @@ class OverlaySandbox(Sandbox):
             self._upper = self._store.new_upper()
         return self._upper
 
-    def _result(self, captured: Captured, limits: Limits) -> CommandResult:
+    def _result(self, captured: Captured, limits: Limits, out_of_memory: bool) -> CommandResult:
         upper = self._writable()
         self._store.renew_work(upper)
         free = os.statvfs(self._store.root)
@@ -187,7 +205,7 @@ class OverlaySandbox(Sandbox):
             self._reset()
         code: int | None = None
         if killed is None:
-            code, killed = _judge(captured, limits)
+            code, killed = _judge(captured, limits, out_of_memory)
         text, omitted = captured.output.text()
         return CommandResult(code, text, omitted, captured.wall_s, killed)
 
@@ -230,10 +248,8 @@ class OverlaySandbox(Sandbox):
         self._upper, self._table = None, {}
         self._chain = (name, *self._chain)
         self._below = self._changes = changes
-        self._squash()
-
-    def _squash(self) -> None:
-        return
+        if len(self._chain) > MAX_DEPTH:
+            self._chain = (self._store.squash(self._base, self._chain, changes),)
 
     def restore(self, ref: StateRef) -> None:
         self._usable()
@@ -300,14 +316,18 @@ class OverlaySandbox(Sandbox):
         self._closed = True
 
 
-def _judge(captured: Captured, limits: Limits) -> tuple[int | None, Kill | None]:
+def _judge(captured: Captured, limits: Limits, out_of_memory: bool) -> tuple[int | None, Kill | None]:
     """Exit code and kill reason of a command that no watcher of ours killed. Raises InfraFailure without a report."""
     report = captured.report
     if report is None:
+        if out_of_memory:
+            return None, "memory"
         raise InfraFailure("the sandbox died under its command without saying how the command ended")
     if "failed" in report:
         raise InfraFailure(f"cannot set up the sandbox of a command: {report['failed']}")
     code = os.waitstatus_to_exitcode(report["status"])
-    if code == -24 or (code == -9 and report["cpu_s"] >= limits.cpu_s):
+    if code == -signal.SIGKILL and out_of_memory:
+        return None, "memory"
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and report["cpu_s"] >= limits.cpu_s):
         return None, "cpu"
     return code, None

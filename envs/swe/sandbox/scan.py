@@ -50,17 +50,18 @@ def host_path(layer: Path, path: str) -> Path:
     return layer / ("work" if root == WORKSPACE[1:] else "tmp") / rest
 
 
-def scan_layer(layer: Path, known: Table) -> dict[str, Row]:
+def scan_layer(layer: Path, known: Table, *, cut_links: bool = True) -> dict[str, Row]:
     """Every path of a layer, parents first. Volatile folders are removed and hard links cut on the way.
 
     `known` is an earlier scan: what kept its stamp is not read again. Only for a layer that nothing writes to.
     """
+    cut = layer.parent / "cut" if cut_links else None
     rows: dict[str, Row] = {}
     pending = []
     for name, path in ROOTS.items():
         if (layer / name).is_dir():
             info = os.lstat(layer / name)
-            rows[path] = read_row(layer, str(layer / name), info, known.get(path))
+            rows[path] = read_row(str(layer / name), info, known.get(path), cut)
             pending.append((str(layer / name), path, info.st_mode))
     while pending:
         folder, path, mode = pending.pop()
@@ -68,7 +69,7 @@ def scan_layer(layer: Path, known: Table) -> dict[str, Row]:
             for entry in _children(folder):
                 info = entry.stat(follow_symlinks=False)
                 child = f"{path}/{entry.name}"
-                rows[child] = read_row(layer, entry.path, info, known.get(child))
+                rows[child] = read_row(entry.path, info, known.get(child), cut)
                 if stat.S_ISDIR(info.st_mode):
                     pending.append((entry.path, child, info.st_mode))
     return rows
@@ -85,8 +86,8 @@ def _children(folder: str) -> list[os.DirEntry[str]]:
     return kept
 
 
-def read_row(layer: Path, path: str, info: os.stat_result, known: Row | None) -> Row:
-    """One path of a layer; `known` stands if its stamp is unchanged."""
+def read_row(path: str, info: os.stat_result, known: Row | None, cut: Path | None) -> Row:
+    """One path of a layer; `known` stands if its stamp is unchanged. `cut` is a scratch path to cut hard links with."""
     if known is not None and known.certain and known.stamp == stamp_of(info):
         return known
     if stat.S_ISCHR(info.st_mode) and info.st_rdev == 0:
@@ -97,8 +98,8 @@ def read_row(layer: Path, path: str, info: os.stat_result, known: Row | None) ->
     started = time.time_ns()
     digest, opaque = "", False
     if kind == "file":
-        if info.st_nlink > 1:
-            _cut_hard_link(path, info, layer.parent / "cut")
+        if info.st_nlink > 1 and cut is not None:
+            _cut_hard_link(path, info, cut)
             info = os.lstat(path)
         with opened_up(path, info.st_mode, 0o400):
             digest = digest_file(path)

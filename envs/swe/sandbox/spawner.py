@@ -18,6 +18,7 @@ from refork.envs.forkable import InfraFailure
 from refork.envs.swe.sandbox import wire
 from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.envs.swe.sandbox.bootstrap import stage_command
+from refork.envs.swe.sandbox.cgroup import MemoryGroup
 
 _ROOT_UIDS = (1_900_001_000, 65_533)
 """Ids a spawner started by root takes: outside every range that systems hand out, or the last of a small range."""
@@ -69,8 +70,9 @@ def sandbox_owner() -> int | None:
 class Spawner:
     """One stage process, later the spawner, and its preloaded twin once a warm command asked for it."""
 
-    def __init__(self, system: System, mount_point: Path) -> None:
+    def __init__(self, system: System, mount_point: Path, group: MemoryGroup | None = None) -> None:
         self.system = system
+        self.group = group
         self._warm: socket.socket | None = None
         self._warm_refused = ""
         self._control, theirs = socket.socketpair()
@@ -81,6 +83,8 @@ class Spawner:
             theirs.close()
             os.close(host)
         try:
+            if group is not None:
+                group.add(self._process.pid)
             self._expect_ready(self._control)
         except UnsupportedHost:
             self.close()
@@ -178,3 +182,5 @@ class Spawner:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+        if self.group is not None:
+            self.group.close()
