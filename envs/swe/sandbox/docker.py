@@ -39,7 +39,8 @@ from refork.envs.swe.sandbox.manifest import base_manifest, difference
 from refork.envs.swe.sandbox.trees import disk_use
 from refork.envs.swe.sandbox.warm import module_of, same_start
 
-FULL_BYTES = 1 << 20
+FULL_BYTES = 16 << 20
+"""With less than this free under the daemon, nothing a command reports is believed."""
 GRACE_S = 30.0
 """How long after a command's time the supervisor may take to answer before its container counts as lost."""
 
@@ -116,6 +117,11 @@ class DockerSandbox(Sandbox):
         self._container: Container | None = backend.pool.take(kind)
         self._changes: dict[str, Entry] = {}
 
+    @property
+    def container_name(self) -> str:
+        """Of the container this sandbox lives in at the moment."""
+        return self._live().name
+
     def run(
         self,
         argv: Sequence[str],
@@ -127,6 +133,8 @@ class DockerSandbox(Sandbox):
     ) -> CommandResult:
         limits = limits or self.spec.limits
         whole = {**dict(self._kind.environment), **(environment or {})}
+        if not argv or any("\0" in text for text in (*argv, cwd, *whole, *whole.values())):
+            raise ValueError(f"a command needs a name and no NUL in it: {list(argv)!r} in {cwd!r}")
         container = self._live()
         container.limit(limits)
         header, body = container.ask(
@@ -144,6 +152,8 @@ class DockerSandbox(Sandbox):
         )
         if header["free_bytes"] < FULL_BYTES:
             raise InfraFailure(f"the disk under the data root of the Docker daemon is full (in {container.name})")
+        if header["killed_by"] == "disk":
+            self._become({})  # the only state that does not depend on how far a kill came too late
         output, omitted = _text(body, header["head"], header["total"])
         return CommandResult(header["code"], output, omitted, header["wall_s"], header["killed_by"])
 
@@ -153,7 +163,7 @@ class DockerSandbox(Sandbox):
 
     def _live(self) -> Container:
         if self._container is None:
-            raise InfraFailure("the sandbox is closed")
+            raise ValueError("this sandbox is closed")
         return self._container
 
     def put(self, files: Mapping[str, bytes | None]) -> None:
@@ -179,20 +189,23 @@ class DockerSandbox(Sandbox):
         return StateRef(state_id)
 
     def restore(self, ref: StateRef) -> None:
-        container = self._replaced_if_broken()
+        self._replace_if_broken()
         kept = ref.state_id != digest_state(self.spec.base_id, {})
         changes = self._backend.states.load(ref.state_id) if kept else {}
-        container.become(applied(self._base.rows, changes), functools.partial(self._content, changes))
-        self._changes = difference(self._base.rows, container.rows)
+        self._become(changes)
         _verify(ref, self.spec.base_id, changes, self._changes)
 
-    def _replaced_if_broken(self) -> Container:
+    def _become(self, changes: Mapping[str, Entry]) -> None:
+        container = self._live()
+        container.become(applied(self._base.rows, changes), functools.partial(self._content, changes))
+        self._changes = difference(self._base.rows, container.rows)
+
+    def _replace_if_broken(self) -> None:
         container = self._live()
         if container.link.broken:
             self._container = None
             self._backend.pool.give(self._kind, container)
             self._container = self._backend.pool.take(self._kind)
-        return self._live()
 
     def _content(self, changes: Mapping[str, Entry], path: str, entry: Entry) -> bytes:
         if entry.kind not in CONTENT:

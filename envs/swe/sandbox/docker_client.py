@@ -28,7 +28,8 @@ CREATES_AT_ONCE = 4
 ATTEMPTS = 5
 
 _log = logging.getLogger(__name__)
-_TRANSIENT = (500, 502, 503, 504, 409, 429)
+_TRANSIENT = (None, 409, 429, 500, 502, 503, 504)
+"""Statuses of the daemon's answer that may pass; None: there was no answer."""
 
 
 def connect(timeout_s: float = 120.0) -> docker.APIClient:
@@ -127,7 +128,7 @@ def create_started(
         except docker.errors.ImageNotFound as error:
             raise InfraFailure(f"image {config['Image']} is not there: {explain(error)}") from error
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-            if attempt == ATTEMPTS - 1 or (_status(error) not in _TRANSIENT and not isinstance(error, OSError)):
+            if attempt == ATTEMPTS - 1 or _status(error) not in _TRANSIENT:
                 text = f"no container could be made from image {config['Image']} (attempt {attempt + 1})"
                 raise InfraFailure(f"{text}: {explain(error)}") from error
             pause = min(0.25 * 2**attempt, 4.0) * (0.5 + random.random())

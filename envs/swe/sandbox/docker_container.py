@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import importlib.util
 import json
 import struct
@@ -22,6 +23,7 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "
 """What the supervisor needs to become the sandbox's user, to kill it and to reset its files; commands have none."""
 SUPERVISOR_MB = 64
 SUPERVISOR_PROCESSES = 2
+_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EAGAIN)
 _PACKAGE = "refork.envs.swe.sandbox"
 _MODULES = ("linux", "warm", "trees", "supervisor_tree", "supervisor_ipc", "supervisor_exec", "supervisor")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -64,11 +66,19 @@ class Container:
         self.warm_modules: frozenset[str] = frozenset()
 
     def ask(self, op: str, *, body: Any = b"", size: int | None = None, wait_s: float = 60.0, **fields: Any) -> Any:
-        """One request; (header, body) of its reply. Raises InfraFailure, or OSError for what the supervisor refused."""
+        """One request; (header, body) of its reply. Raises InfraFailure, and OSError or ValueError if refused."""
         header, payload = self.link.ask({"op": op, **fields}, body, size, wait_s=wait_s)
         if "error" in header:
-            raise {"FileNotFoundError": FileNotFoundError}.get(header["error"], OSError)(header["text"])
+            raise self._told(header)
         return header, payload
+
+    def _told(self, header: Mapping[str, Any]) -> Exception:
+        """The error of a reply; what is the machine's fault is an InfraFailure."""
+        if header["error"] == "ValueError":
+            return ValueError(header["text"])
+        if header["errno"] in _MACHINE_ERRORS:
+            return InfraFailure(f"in container {self.name}: {header['text']} ({header['path']})")
+        return OSError(header["errno"], header["text"], header["path"])
 
     def scan(self) -> bool:
         """Bring `rows` up to date; whether anything differs from the last time."""

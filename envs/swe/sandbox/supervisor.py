@@ -16,17 +16,14 @@ import os
 import runpy
 import shutil
 import signal
-import stat
 import struct
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from refork.envs.swe.sandbox.supervisor_exec import HostGone, Watch, become_command, drop_rights, exec_command, kill_all
 from refork.envs.swe.sandbox.supervisor_ipc import clear_folders, remove_system_v, system_v_objects
 from refork.envs.swe.sandbox.supervisor_tree import Row, Tree
-from refork.envs.swe.sandbox.trees import remove_tree
 from refork.envs.swe.sandbox.warm import become_fresh
 
 HEADER = struct.Struct(">II")
@@ -89,7 +86,7 @@ class Supervisor:
             try:
                 header, payload = operation(request, memoryview(body) if body is not None else memoryview(b""))
             except (OSError, ValueError) as error:
-                header, payload = {"error": type(error).__name__, "text": str(error)}, b""
+                header, payload = told(error), b""
             send(header, payload)
             payload = b""
             self._settle()
@@ -99,8 +96,19 @@ class Supervisor:
         if self.tree.dirty:
             clear_folders()
             if objects := system_v_objects():
-                self._as_user(lambda: remove_system_v(objects))
+                self._remove_system_v(objects)
         self.tree.scan()
+
+    def _remove_system_v(self, objects: list[tuple[str, int]]) -> None:
+        """In a child, since only their own user may."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                drop_rights(self.uid, [])
+                remove_system_v(objects)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
 
     def op_hello(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
         """Learn what to watch; import what warm commands start from."""
@@ -144,25 +152,20 @@ class Supervisor:
         exec_command(request)
 
     def op_put(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
-        """Write files as the sandbox's user: `files` holds [path, size or -1 to delete]."""
-        self.tree.dirty = True
-        return self._as_user(lambda: put_files(request["files"], body))
+        """Write files, or delete where the size is -1: `files` holds [path, size], contents follow each other."""
+        offset = 0
+        for path, size in request["files"]:
+            self.tree.dirty = True
+            if size < 0:
+                self.tree.delete(path)
+            else:
+                self.tree.write(path, body[offset : offset + size])
+                offset += size
+        return {}, b""
 
     def op_get(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
-        """The first bytes of one file, as the sandbox's user sees it."""
-        return self._as_user(lambda: get_file(request["path"], request["max_bytes"]))
-
-    def _as_user(self, action: Callable[[], bytes]) -> tuple[dict[str, Any], bytes]:
-        read_end, write_end = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _answer(action, self.uid, self.filters, write_end)
-        os.close(write_end)
-        with open(read_end, "rb") as source:
-            header = json.loads(source.readline() or b'{"error": "OSError", "text": "the writer died"}')
-            payload = source.read()
-        os.waitpid(pid, 0)
-        return header, payload
+        """The first bytes of one file."""
+        return {}, self.tree.get(request["path"], request["max_bytes"])
 
     def op_scan(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
         """What changed since it was last told."""
@@ -182,6 +185,14 @@ class Supervisor:
         return {"sizes": [len(content) for content in contents]}, b"".join(contents)
 
 
+def told(error: Exception) -> dict[str, Any]:
+    """A failure as the header of a reply."""
+    fields = (
+        {"errno": error.errno, "text": error.strerror, "path": error.filename} if isinstance(error, OSError) else {}
+    )
+    return {"error": type(error).__name__, "text": str(error), **fields}
+
+
 def free_bytes(path: str) -> int:
     """Bytes left on the file system under `path`."""
     info = os.statvfs(path)
@@ -194,41 +205,6 @@ def _imports(name: str) -> bool:
     except ImportError:
         return False
     return True
-
-
-def _answer(action: Callable[[], bytes], uid: int, filters: list[bytes], write_end: int) -> None:
-    """In a forked child: do `action` as `uid`, write one header line and its bytes, end."""
-    with open(write_end, "wb") as target:
-        try:
-            drop_rights(uid, filters)
-            content = action()
-        except (OSError, ValueError) as error:
-            target.write(json.dumps({"error": type(error).__name__, "text": str(error)}).encode() + b"\n")
-        else:
-            target.write(b"{}\n" + content)
-    os._exit(0)
-
-
-def put_files(files: list[list[Any]], body: memoryview) -> bytes:
-    """Write `[path, size]` from `body` in order, or delete where size is -1; parents are made."""
-    offset = 0
-    for path, size in files:
-        if size < 0:
-            remove_tree(Path(path))
-            continue
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as target:
-            target.write(body[offset : offset + size])
-        offset += size
-    return b""
-
-
-def get_file(path: str, max_bytes: int) -> bytes:
-    """At most `max_bytes` of a regular file."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as source:
-        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            raise OSError(f"not a regular file: {path}")
-        return source.read(max_bytes)
 
 
 def main() -> None:

@@ -114,6 +114,7 @@ class Watch:
         self.output = Output(limits["output_bytes"])
         self.killed_by: str | None = None
         self.status: int | None = None
+        self.cpu_s = 0.0
         self._disk_full = disk_full
         self._start = time.monotonic()
         self._oom_before = oom_kills()
@@ -159,13 +160,13 @@ class Watch:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             if pid == self.pid:
-                self.status = status
+                self.status, self.cpu_s = status, usage.ru_utime + usage.ru_stime
 
     def _finish(self) -> None:
         kill_all()
@@ -174,8 +175,12 @@ class Watch:
         os.close(self.read_end)
         if oom_kills() > self._oom_before:
             self.killed_by = "memory"
-        elif self.killed_by is None and self._signal() == signal.SIGXCPU:
+        elif self.killed_by is None and self._cpu_ran_out():
             self.killed_by = "cpu"
+
+    def _cpu_ran_out(self) -> bool:
+        hard = self._signal() == signal.SIGKILL and self.cpu_s >= self.limits["cpu_s"]
+        return hard or self._signal() == signal.SIGXCPU
 
     def _signal(self) -> int:
         return os.WTERMSIG(self.status) if self.status is not None and os.WIFSIGNALED(self.status) else 0

@@ -42,8 +42,7 @@ def system_v_objects() -> list[tuple[str, int]]:
     return found
 
 
-def remove_system_v(objects: list[tuple[str, int]]) -> bytes:
+def remove_system_v(objects: list[tuple[str, int]]) -> None:
     """Remove System V objects; only their own user may."""
     for kind, number in objects:
         _SYSTEM_V[kind](number)
-    return b""

@@ -6,6 +6,7 @@ library only and Python 3.8 syntax: it must run on the interpreter of any image.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
 import os
@@ -163,6 +164,55 @@ class Tree:
             return os.readlink(os.fsencode(path))
         with open(path, "rb", opener=_no_follow) as source:
             return source.read()
+
+    def _resolve(self, path: str, *, follow: bool = True) -> str:
+        """The path without links (`follow`: also at its end), which must lie in the state."""
+        if not path.startswith("/") or "\0" in path:
+            raise ValueError(f"not an absolute sandbox path: {path!r}")
+        folder, name = os.path.split(path.rstrip("/"))
+        if ".." in folder.split("/"):
+            os.stat(folder)
+        real = os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), name)
+        if follow and os.path.islink(real):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if not any(real == root or real.startswith(root + "/") for root in self.roots):
+            raise PermissionError(errno.EACCES, f"outside {' and '.join(self.roots)} of the sandbox", path)
+        return real
+
+    def get(self, path: str, max_bytes: int) -> bytes:
+        """At most `max_bytes` of a regular file, links followed. Raises OSError, and ValueError for other kinds."""
+        real = self._resolve(path)
+        kind = _KINDS[stat.S_IFMT(os.stat(real).st_mode)]
+        if kind not in ("file", "dir"):
+            raise ValueError(f"{path} is a {kind} in the sandbox, not a file")
+        with open(real, "rb", opener=_no_follow) as source:
+            return source.read(max_bytes)
+
+    def write(self, path: str, content: memoryview) -> None:
+        """Replace or make a file, links followed, keeping the mode of one that is there; missing folders are made."""
+        real = self._resolve(path)
+        if os.path.isdir(real):
+            raise IsADirectoryError(errno.EISDIR, "a folder in the sandbox", path)
+        mode = stat.S_IMODE(os.lstat(real).st_mode) if os.path.isfile(real) else 0o644
+        self._make_folder(os.path.dirname(real), path)
+        self._make(real, "file", mode, content)
+
+    def _make_folder(self, folder: str, wanted: str) -> None:
+        if os.path.isdir(folder):
+            return
+        if os.path.lexists(folder):
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is no folder in the sandbox", wanted)
+        self._make_folder(os.path.dirname(folder), wanted)
+        self._make(folder, "dir", 0o755, memoryview(b""))
+
+    def delete(self, path: str) -> None:
+        """Remove a file, link or whole folder; nothing there is no error."""
+        try:
+            real = self._resolve(path, follow=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if real not in self.roots and os.path.lexists(real):
+            remove_tree(Path(real))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
