@@ -96,15 +96,15 @@ def guard_edits(node: ast.AST, scope: Scope, source: Source, known: Iterable[Tem
 
 
 def fitting(function: Function, known: Iterable[Template]) -> list[str]:
-    """Guards whose names are known in `function`, those found as they are first; at most `MOST`."""
+    """At most `MOST` guards whose names are known in `function`: as found, with one name for another, generic."""
     own, names = local_names(function), parameters(function)
     as_found = [t.text for t in known if t.names <= own]
     renamed = [
         re.sub(rf"\b{re.escape(old)}\b", new, t.text)
         for t in known
-        if len(t.names) == 1
-        for old in t.names
+        for old in sorted(t.names)
         for new in names
+        if new not in t.names and t.names - {old} <= own
     ]
     generic = [t.format(name) for name in names for t in GENERIC]
-    return list(dict.fromkeys([*as_found, *generic, *renamed]))[:MOST]
+    return list(dict.fromkeys([*as_found, *renamed, *generic]))[:MOST]

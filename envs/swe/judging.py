@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from refork.envs.forkable import Edge, ExecutionCache, Outcome, Reward, outcome_from_json, outcome_to_json
+from refork.envs.forkable import (
+    Edge,
+    ExecutionCache,
+    InfraError,
+    InfraFailure,
+    Outcome,
+    Reward,
+    outcome_from_json,
+    outcome_to_json,
+)
 from refork.envs.swe.sandbox.base import Sandbox
 from refork.envs.swe.tasks import SWETask
 from refork.envs.swe.taskset import TaskSet
@@ -47,3 +56,13 @@ class Judge:
                 edge = Edge(json.dumps(outcome_to_json(outcome)).encode(), cost_s, workspace_id)
                 self.cache.record(self.task.instance_id, workspace_id, ACTION, edge)
         return Judgement(outcome, executed, cost_s)
+
+
+def reward_of(outcome: Outcome) -> float:
+    """What `step` returns at the end of an episode; the outcome itself is in `info`, where a Timeout is no 0.
+
+    Raises InfraFailure for an InfraError.
+    """
+    if isinstance(outcome, InfraError):
+        raise InfraFailure(outcome.reason)
+    return outcome.value if isinstance(outcome, Reward) else 0.0

@@ -112,7 +112,8 @@ def _verdict(run: TestRun, test: str, sources: frozenset[str]) -> Verdict:
 
 
 def _lines(files: Mapping[str, frozenset[int]]) -> frozenset[Line]:
-    return frozenset((path, number) for path, numbers in files.items() for number in numbers)
+    """Without line 0, where the tracer sees a module begin."""
+    return frozenset((path, number) for path, numbers in files.items() for number in numbers if number > 0)
 
 
 def encode_spectrum(spectrum: Spectrum) -> bytes:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from refork.envs.swe import mutate
 from refork.envs.swe.guards import Scope, Template, guard_edits
@@ -20,7 +21,6 @@ from refork.envs.swe.source_edit import Edit, Site, Source
 SYMMETRIC = (
     mutate.comparison,
     mutate.direction,
-    mutate.boolean,
     mutate.off_by_one,
     mutate.swapped_arguments,
     mutate.loop_jump,
@@ -31,6 +31,7 @@ ARITHMETIC = {
     token: sorted({mutate.ARITHMETIC[token], *(a for a, b in mutate.ARITHMETIC.items() if b == token)})
     for token in mutate.ARITHMETIC
 }
+_ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 _NEGATABLE = ast.Name | ast.Attribute | ast.Call | ast.Subscript
 
 
@@ -53,16 +54,26 @@ def arithmetic(path: str, node: ast.AST, source: Source) -> Iterator[Edit]:
     if isinstance(node, ast.AugAssign):
         yield from mutate.arithmetic(path, node, source)
     elif isinstance(node, ast.BinOp) and (token := mutate.ARITHMETIC_TOKENS.get(type(node.op))):
-        if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
-            return
+        if isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant | ast.JoinedStr):
+            return  # formatting
         site = source.find(re.escape(token), Site.between(path, node.left, node.right))
         if site is not None:
             yield from (site.to(other) for other in ARITHMETIC[token])
 
 
+def boolean(path: str, node: ast.AST, source: Source) -> Iterator[Edit]:
+    """One `and` of any chain becomes `or`, and the reverse."""
+    if isinstance(node, ast.BoolOp):
+        old, new = (r"\band\b", "or") if isinstance(node.op, ast.And) else (r"\bor\b", "and")
+        for left, right in pairwise(node.values):
+            site = source.find(old, Site.between(path, left, right))
+            if site is not None:
+                yield site.to(new)
+
+
 def negation(path: str, node: ast.AST, source: Source) -> Iterator[Edit]:
-    """`not a` becomes `a`; a name, attribute, item or call in the place of a condition gets a `not`."""
-    if isinstance(node, ast.UnaryOp):
+    """`not a` becomes `a`, `is not` and `not in` lose theirs; a name, item or call used as a condition gets a `not`."""
+    if isinstance(node, ast.UnaryOp | ast.Compare):
         yield from mutate.negation(path, node, source)
         return
     conditions: list[ast.expr] = []
@@ -75,7 +86,7 @@ def negation(path: str, node: ast.AST, source: Source) -> Iterator[Edit]:
     elif isinstance(node, ast.Return) and node.value is not None:
         conditions = [node.value]
     for c in conditions:
-        if isinstance(c, _NEGATABLE):
+        if isinstance(c, _NEGATABLE) or (isinstance(c, ast.Compare) and isinstance(c.ops[0], _ORDERS)):
             yield Edit(path, c.lineno, c.col_offset, c.lineno, c.col_offset, "not ")
 
 
@@ -84,7 +95,9 @@ def constant(path: str, node: ast.AST, source: Source) -> Iterator[Edit]:
     if not isinstance(node, ast.Constant) or isinstance(node.value, bool) or node.value == "":
         yield from mutate.constant(path, node, source)
     elif type(node.value) is int and node.value > 0:
-        yield Site.of(path, node).to(f"-{node.value}")
+        before = source.line(node.lineno).encode()[: node.col_offset].rstrip()
+        if not before.endswith(b"-"):
+            yield Site.of(path, node).to(f"-{node.value}")
     elif node.value == " ":
         yield Site.of(path, node).to("''")
 
@@ -95,7 +108,8 @@ def returned(path: str, node: ast.AST, source: Source) -> Iterator[Edit]:
         yield Edit(path, node.lineno, node.col_offset, node.lineno, node.col_offset, "return ")
 
 
-OPERATORS: dict[str, mutate.Operator] = {f.__name__: f for f in (*SYMMETRIC, arithmetic, negation, constant, returned)}
+_OWN = (boolean, arithmetic, negation, constant, returned)
+OPERATORS: dict[str, mutate.Operator] = {f.__name__: f for f in (*SYMMETRIC, *_OWN)}
 OPERATOR_NAMES = (*OPERATORS, "guard")
 
 

@@ -1,0 +1,87 @@
+"""Every environment by its Gymnasium id. Importing this module registers them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gymnasium
+from refork.envs.chain import ChainEnv
+from refork.envs.forkable import BadInput, ExecutionCache, ForkableEnv
+from refork.envs.swe.env import SWEEnv
+from refork.envs.swe.repair_menu import RepairMenuEnv
+from refork.envs.swe.sandbox.base import Backend
+from refork.envs.swe.sandbox.opening import open_backend
+from refork.envs.swe.tasks import SWETask
+from refork.envs.swe.taskset import TaskSet
+
+Software = TypeVar("Software", SWEEnv, RepairMenuEnv)
+
+
+def _software(
+    kind: type[Software],
+    task: str | SWETask,
+    backend: Backend | str = "overlay",
+    cache: ExecutionCache | None = None,
+    tasks: TaskSet | None = None,
+    **options: Any,
+) -> Software:
+    tasks = tasks or TaskSet.open()
+    chosen = tasks.get(task) if isinstance(task, str) else task
+    if isinstance(backend, Backend):
+        return kind(tasks, chosen, backend, cache, **options)
+    opened = open_backend(backend)
+    try:
+        return kind(tasks, chosen, opened, cache, close_backend=True, **options)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def make_swe(**options: Any) -> SWEEnv:
+    """Keywords: task, backend, cache, tasks (a TaskSet; default: the one built by default), and SWEEnv's own."""
+    return _software(SWEEnv, **options)
+
+
+def make_repair_menu(**options: Any) -> RepairMenuEnv:
+    """Keywords: task, backend, cache, tasks (a TaskSet; default: the one built by default), and RepairMenuEnv's own."""
+    return _software(RepairMenuEnv, **options)
+
+
+def make_chain(task: str = "chain-0", backend: None = None, **options: Any) -> ChainEnv:
+    """Keywords: task, cache and ChainEnv's own. It has no sandbox."""
+    return ChainEnv(task, **options)
+
+
+FACTORIES: dict[str, Callable[..., Any]] = {
+    "refork/SWE-v0": make_swe,
+    "refork/RepairMenu-v0": make_repair_menu,
+    "refork/Chain-v0": make_chain,
+}
+
+
+def make_env(
+    env_id: str, *, task: Any, backend: Any = None, cache: ExecutionCache | None = None, **options: Any
+) -> ForkableEnv:
+    """The environment itself, without Gymnasium's wrappers (which know nothing of going back).
+
+    `task`: an id or a task; `backend`: an open backend, or the name of one that the environment opens and closes.
+    Raises BadInput for an unknown id, task or option; InfraFailure and UnsupportedHost when it cannot be opened.
+    """
+    if env_id not in FACTORIES:
+        raise BadInput(f"no environment {env_id!r}; there are: {', '.join(FACTORIES)}")
+    given = {"task": task, "cache": cache, **options} | ({} if backend is None else {"backend": backend})
+    try:
+        return FACTORIES[env_id](**given)
+    except TypeError as error:
+        raise BadInput(f"options of {env_id}: {error}") from error
+
+
+def register() -> None:
+    """Make `gymnasium.make` know them; again is harmless."""
+    for env_id, factory in FACTORIES.items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=factory)
+
+
+register()

@@ -1,0 +1,24 @@
+"""Backends by name."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from refork.envs.forkable import BadInput
+from refork.envs.swe.sandbox.base import Backend
+
+BackendName = Literal["overlay", "docker", "replay"]
+
+
+def open_backend(name: str) -> Backend:
+    """Open `overlay`, `docker`, or `replay` (over overlay). Raises BadInput for another name, UnsupportedHost."""
+    if name == "docker":
+        from refork.envs.swe.sandbox.docker import DockerBackend
+
+        return DockerBackend()
+    if name not in get_args(BackendName):
+        raise BadInput(f"no sandbox backend {name!r}; there are: {', '.join(get_args(BackendName))}")
+    from refork.envs.swe.sandbox.overlay import OverlayBackend
+    from refork.envs.swe.sandbox.replay import ReplayBackend
+
+    return ReplayBackend(OverlayBackend()) if name == "replay" else OverlayBackend()
