@@ -74,7 +74,8 @@ def test_a_guard_is_copied_only_where_its_names_are_known() -> None:
 
 
 def test_where_a_candidate_stands() -> None:
-    source = "class A:\n    @property\n    def f(self, x: int = 1):\n        if x:\n            return g(\n                x < 1)\n"
+    head = "class A:\n    @property\n    def f(self, x: int = 1):\n"
+    source = head + "        if x:\n            return g(\n                x < 1)\n"
     found = [c for c in candidates(source) if c.operator == "comparison"]
     assert [(c.function, c.edit.start_line, c.statement_line, c.depth) for c in found] == [("A.f", 6, 5, 2)]
 
