@@ -1,13 +1,14 @@
 """The pytest plugin that reports a test run from inside a sandbox. Never imported here: its text is put there.
 
-It lies under a random name, with a last line `pytest_configure = load(JOB)`; it deletes itself when pytest loads it, which is
-before any code of the workspace runs, and at the end writes one line between markers that only the caller knows, to the
-descriptor that was standard output at the start. Standard library and pytest only.
+It lies under a random name, with a last line `pytest_configure = load(JOB)`. It deletes itself when pytest loads it,
+which is before any code of the workspace runs, and at the end writes one line between markers that only the caller
+knows, to the descriptor that was standard output at the start. Standard library and pytest only.
 """
 
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import signal
 import sys
@@ -109,9 +110,7 @@ class Judge:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        outcome: str = report.outcome
-        if hasattr(report, "wasxfail") and outcome == "skipped":
-            outcome = "passed"  # an expected failure, as the public graders count it
+        outcome: str = report.outcome  # an expected failure is "skipped": the code under test can ask for one
         if outcome == "failed" and call.excinfo is not None and call.excinfo.errisinstance(OutOfTime):
             outcome = "timeout"
         before = self.tests.setdefault(item.nodeid, ["", 0.0, None])
@@ -136,7 +135,7 @@ class Judge:
 def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> list[Any]:
     """[exception type, its message, the test's own line that failed, [[file, line], ...] from the inside out]."""
     own = [entry for entry in error.traceback if entry.path == item.path]
-    line = str(own[-1].statement).strip() if own else ""
+    line = linecache.getline(str(own[-1].path), own[-1].lineno + 1).strip() if own else ""
     frames = [[str(entry.path), entry.lineno + 1] for entry in reversed(error.traceback)][:FRAMES]
     return [error.type.__name__, str(error.value)[:MESSAGE_CHARS], line[:MESSAGE_CHARS], frames]
 

@@ -223,6 +223,20 @@ def mutations(path: str, text: str, operators: Iterable[str] = tuple(OPERATORS))
     return sorted(m for m in found if source.cut(m.edit) != m.edit.new_text)
 
 
+def function_spans(text: str) -> dict[str, tuple[int, int]]:
+    """First and last line of each function by qualified name; of two with one name the later."""
+    spans: dict[str, tuple[int, int]] = {}
+    stack: list[tuple[ast.AST, str]] = [(ast.parse(text), "")]
+    while stack:
+        node, name = stack.pop()
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{name}.{node.name}".lstrip(".")
+            if not isinstance(node, ast.ClassDef):
+                spans[name] = (node.lineno, node.end_lineno or node.lineno)
+        stack += [(child, name) for child in reversed(list(ast.iter_child_nodes(node)))]
+    return spans
+
+
 def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     """Every node of every function body, with the function's qualified name."""
     stack: list[tuple[ast.AST, str, bool]] = [(tree, "", False)]

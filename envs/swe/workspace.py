@@ -70,10 +70,12 @@ def matching(folder: Path, globs: Iterable[str]) -> list[str]:
     return sorted({p.relative_to(folder).as_posix() for glob in globs for p in folder.glob(glob) if p.is_file()})
 
 
-def derive(base: Path, folder: Path, files: Mapping[str, bytes | None]) -> None:
-    """Make `folder` a copy of `base` with `files` replaced (None: left out). Equal files are hard links: a built
-    base is never written."""
-    for path in files_below(base):
+def derive(base: Path, folder: Path, files: Mapping[str, bytes | None], only: Iterable[str] | None = None) -> None:
+    """Make `folder` a copy of `base` (of its files in `only`) with `files` replaced; None: left out.
+
+    Equal files are hard links where they can be: a built base is never written.
+    """
+    for path in files_below(base) if only is None else only:
         if path not in files:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             _link(base / path, folder / path)

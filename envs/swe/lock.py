@@ -1,0 +1,16 @@
+"""A lock between processes that goes with its holder."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold `path`, made if need be, alone; waits for whoever holds it. Released by the kernel when its holder dies."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,89 @@
+"""Release pairs: the code of one version with the tests of the next, kept only if the audit finds them steady."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from refork.envs.forkable import InfraFailure
+from refork.envs.swe.audit import outcome_difference, repeat, state_difference
+from refork.envs.swe.built import Built, Quarantined
+from refork.envs.swe.download import Pin
+from refork.envs.swe.mutants import spread
+from refork.envs.swe.package import Layout, Package, unpack_package
+from refork.envs.swe.recipe import PairRecipe, Recipe
+from refork.envs.swe.reports import problem_statement
+from refork.envs.swe.sandbox.base import Backend
+from refork.envs.swe.survey import survey
+from refork.envs.swe.testrun import TestCommand
+
+MAX_PASSING = 1000
+"""PASS_TO_PASS is cut to this many, evenly spread."""
+
+
+def release_pair(
+    backend: Backend, recipe: Recipe, pair: PairRecipe, files: Mapping[Pin, Path], work: Path, env: Path
+) -> Built | Quarantined:
+    """One task: FAIL_TO_PASS is what the new tests ask for beyond the old code. Raises InfraFailure."""
+    layout = _layout(recipe, pair)
+    before = _unpack(recipe, Pin(recipe.package, pair.before, pair.before_sha256), files, work / "before", layout)
+    after = _unpack(recipe, Pin(recipe.package, pair.after, pair.after_sha256), files, work / "after", layout)
+    instance_id = f"{recipe.package}-{pair.before}-{pair.after}"
+    asked = survey(backend, after, env).tests
+    solution = _solution(before, after)
+    tests = _laid_over(before, after)
+    command = TestCommand(asked, python_path=layout.python_path, texts=True)
+    old = repeat(backend, before.spec(env), tests, command)
+    new = repeat(backend, before.spec(env), {**solution, **tests}, command)
+    if flaky := outcome_difference(old) or outcome_difference(new):
+        return Quarantined(instance_id, flaky)
+    passing = [test for test in asked if new[0].run.passed(test)]
+    fail_to_pass = tuple(test for test in passing if not old[0].run.passed(test))
+    pass_to_pass = [test for test in passing if old[0].run.passed(test)]
+    if not fail_to_pass:
+        return Quarantined(instance_id, "the tests of the new version ask for nothing that the old code lacks")
+    return Built(
+        instance_id=instance_id,
+        package=before,
+        judge=after,
+        kind="release_pair",
+        base={},
+        solution=solution,
+        problem_statement=problem_statement(after, old[0].run, fail_to_pass),
+        fail_to_pass=fail_to_pass,
+        pass_to_pass=tuple(spread(pass_to_pass, MAX_PASSING)),
+        uncached=state_difference(old) or state_difference(new) or "",
+        metadata={"before": pair.before, "after": pair.after},
+    )
+
+
+def _layout(recipe: Recipe, pair: PairRecipe) -> Layout:
+    return Layout(
+        sources=pair.sources or recipe.sources,
+        tests=pair.tests or recipe.tests,
+        python_path=recipe.python_path if pair.python_path is None else pair.python_path,
+        drop=recipe.drop,
+    )
+
+
+def _unpack(recipe: Recipe, pin: Pin, files: Mapping[Pin, Path], folder: Path, layout: Layout) -> Package:
+    if pin not in files:
+        raise InfraFailure(f"{pin.label} could not be downloaded")
+    return unpack_package(recipe.package, pin.version, files[pin], folder, layout)
+
+
+def _solution(before: Package, after: Package) -> dict[str, bytes | None]:
+    """The new version's modules; those it no longer has are removed."""
+    removed = dict.fromkeys(set(before.source_files) - set(after.source_files))
+    new = after.texts(after.source_files)
+    return {**removed, **{path: text for path, text in new.items() if _old(before, path) != text}}
+
+
+def _old(before: Package, path: str) -> bytes | None:
+    file = before.folder / path
+    return file.read_bytes() if file.is_file() else None
+
+
+def _laid_over(before: Package, after: Package) -> dict[str, bytes | None]:
+    """The new tests in place of the old ones."""
+    return {**dict.fromkeys(before.test_files), **after.texts(after.test_files)}
