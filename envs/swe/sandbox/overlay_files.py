@@ -32,9 +32,15 @@ class Files:
         self._bottom = bottom
 
     def entry(self, path: str) -> Entry | None:
-        """What is at a path whose ancestors are all folders."""
+        """What is at a path without links, if anything."""
         if path == "":
             return _ROOT
+        folder = path.rpartition("/")[0]
+        while folder:
+            above = self._changes.get(folder)
+            if above is not None and above.kind != "dir":
+                return None
+            folder = folder.rpartition("/")[0]
         found = self._changes.get(path) or self._base.entries.get(path)
         return None if found is None or found.kind == "deleted" else found
 
@@ -65,14 +71,14 @@ class Files:
                 pending += _parts(target)
             else:
                 done = here
-        if not any(done == root or done.startswith(root + "/") for root in (WORKSPACE, TMP)):
+        if not _inside(done):
             raise PermissionError(errno.EACCES, f"outside {WORKSPACE} and {TMP} of the sandbox", path)
         return done
 
     def _need_folder(self, path: str, wanted: str) -> None:
         found = self.entry(path)
-        if found is None and path in ("", WORKSPACE, TMP):
-            return
+        if found is None and not _inside(path):
+            raise PermissionError(errno.EACCES, f"outside {WORKSPACE} and {TMP} of the sandbox", wanted)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "not in the sandbox", wanted)
         if found.kind != "dir":
@@ -157,7 +163,7 @@ class Writer:
                     raise
                 missing.insert(0, last)
                 continue
-            if ".." in missing:
+            if ".." in missing or (missing and self._files.entry(f"{resolved}/{missing[0]}") is not None):
                 raise FileNotFoundError(errno.ENOENT, "not in the sandbox", path)
             return "/".join([resolved, *missing])
 
@@ -184,6 +190,10 @@ class Writer:
             os.setxattr(target, OPAQUE, b"y")
         self._give(target)
         target.chmod(found.mode if found is not None else 0o755)
+
+
+def _inside(path: str) -> bool:
+    return any(path == root or path.startswith(root + "/") for root in (WORKSPACE, TMP))
 
 
 def _parts(path: str) -> list[str]:
