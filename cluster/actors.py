@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from refork.cluster.collector import Sink
 from refork.cluster.local_ray import LocalRay, ray
+from refork.cluster.resources import kernel_oom_kills
 from refork.cluster.rollout import Rollout, RolloutSpec
 from refork.envs.forkable import InfraFailure
 from refork.replay.counterfactual import ForkConfig, GroupRequest, lost_group
@@ -56,8 +57,10 @@ class RayCollector:
         self._spec, self._sinks, self._limits = spec, tuple(sinks), limits or PoolLimits()
         self._cluster = LocalRay.start(actors)
         self._weights: tuple[int, Any] | None = None
-        self._idle = deque(self._new_actor() for _ in range(actors))
+        self._actors = actors
+        self._idle: deque[Any] = deque()
         self._failures = 0
+        self._oom_kills = kernel_oom_kills()
         self.replaced = 0
         """Actors replaced so far."""
 
@@ -71,6 +74,8 @@ class RayCollector:
         record: bool = True,
     ) -> list[TaskExperience]:
         """One experience per request, in their order. Raises InfraFailure when actors die faster than they play."""
+        while len(self._idle) < self._actors:
+            self._idle.append(self._new_actor())
         shared = self._share(weights, version)
         waiting = deque(_Work(i, request) for i, request in enumerate(requests))
         running: dict[Any, tuple[Any, _Work]] = {}
@@ -91,7 +96,8 @@ class RayCollector:
                     for sink in self._sinks if record else ():
                         sink(result)
         except BaseException:
-            self._abandon([actor for actor, _ in running.values()])
+            for actor, _ in running.values():  # nothing plays on unseen; the next collection starts new ones
+                ray.kill(actor)
             raise
         return [played[i] for i in range(len(requests))]
 
@@ -101,8 +107,8 @@ class RayCollector:
 
     def close(self) -> None:
         """Let every actor close its environments, then end Ray."""
-        closing = [actor.close.remote() for actor in self._idle]
-        ray.wait(closing, num_returns=len(closing), timeout=20) if closing else None
+        if closing := [actor.close.remote() for actor in self._idle]:
+            ray.wait(closing, num_returns=len(closing), timeout=20)
         self._cluster.stop()
 
     def _share(self, weights: Mapping[str, np.ndarray], version: int) -> Any:
@@ -129,12 +135,13 @@ class RayCollector:
             self._idle.append(actor)
             raise error.as_instanceof_cause() from None
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
-            return self._lost(actor, work, _cause(error))
+            return self._lost(actor, work, _cause(error, self._oom_kills))
         self._failures = 0
         self._idle.append(actor)
         return result
 
     def _lost(self, actor: Any, work: _Work, cause: str) -> TaskExperience | None:
+        self._oom_kills = kernel_oom_kills()
         work.askings += 1
         self._failures += 1
         self.replaced += 1
@@ -152,18 +159,12 @@ class RayCollector:
         remote = ray.remote(Rollout).options(num_cpus=1, max_restarts=0, max_task_retries=0)
         return remote.remote(self._spec)
 
-    def _abandon(self, actors: Sequence[Any]) -> None:
-        """An interrupted collection: what was playing is stopped and replaced, so that nothing plays on unseen."""
-        for actor in actors:
-            ray.kill(actor)
-            self._idle.append(self._new_actor())
 
-
-def _cause(error: Exception) -> str:
-    """One line that says memory when it was memory."""
-    text = str(error)
-    if isinstance(error, ray.exceptions.OutOfMemoryError) or "memory" in text.lower():
-        return "out of memory; use fewer actors or smaller limits"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    kind = "died" if isinstance(error, ray.exceptions.ActorDiedError) else "unreachable"
-    return f"{kind}: {lines[-1][:200]}" if lines else kind
+def _cause(error: Exception, oom_kills: int) -> str:
+    """One line that says memory when it was memory: Ray's own watch, or the kernel's, which Ray does not see."""
+    if isinstance(error, ray.exceptions.OutOfMemoryError) or kernel_oom_kills() > oom_kills:
+        return "out of memory: use fewer actors, or lower the memory limit of sandboxes"
+    if not isinstance(error, ray.exceptions.ActorDiedError):
+        return "unreachable"
+    exit_lines = [line.strip() for line in str(error).splitlines() if "exit" in line.lower()]
+    return f"died: {exit_lines[0][:160]}" if exit_lines else "died"

@@ -5,11 +5,13 @@ Two of them on one host do not meet: every port is chosen free and nothing is lo
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +29,8 @@ from refork.cluster.resources import check_resources
 from refork.envs.forkable import InfraFailure
 
 __all__ = ["LocalRay", "ray"]
+
+log = logging.getLogger("refork.ray")
 
 _OBJECT_STORE = 256 << 20
 """Bytes. Groups are sent as soon as they are played, so little is in the store at once."""
@@ -63,6 +67,7 @@ class LocalRay:
         return cluster
 
     def _init(self, actors: int) -> None:
+        ray._private.worker.print_to_stdstream = _to_log  # stdout is for results; causes reach us as exceptions
         settings: dict[str, Any] = {"_temp_dir": str(self.folder), "log_to_driver": False}
         try:
             ray.init(
@@ -86,6 +91,12 @@ class LocalRay:
         self.watchdog.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
         os.environ.pop(MARK, None)
+
+
+def _to_log(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
+    """What Ray would print on stdout in several lines of advice."""
+    for line in data["lines"]:
+        log.debug("%s: %s", data["pid"], line)
 
 
 def _environment(folder: Path, mark: str) -> dict[str, str]:

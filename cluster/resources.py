@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from refork.envs.forkable import BadInput
 
@@ -18,3 +19,12 @@ def check_resources(actors: int) -> None:
         raise BadInput(
             f"rollout.actors: {actors} actors need as many CPU cores, this machine has {cores()}; ask for fewer"
         )
+
+
+def kernel_oom_kills() -> int:
+    """Processes the kernel has killed for lack of memory since boot; 0 where it does not say."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return int(count)
+    return 0

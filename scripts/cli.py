@@ -20,6 +20,7 @@ app = App(
     help="Train agents by going back: restore a state, take another action, play on, learn from the difference.",
     version=lambda: version("refork"),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 app.command("refork.scripts.train:train", help="Train as a job file says.")
 app.command("refork.scripts.evaluate:evaluate", help="Judge a checkpoint: resolved share with interval, pass@k.")

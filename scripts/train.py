@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from refork.cluster.run_folder import RunFolder, create, newest_run, saved_job
 from refork.cluster.toml import dumps
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, InfraFailure
 from refork.scripts.job import read_job
 from refork.trainers.config import JobConfig
 
@@ -60,7 +60,11 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resume: bool =
     parts = prepare(config)
     folder = open_folder()
     print(f"run folder: {folder.path}", file=sys.stderr)
-    totals = run(parts, folder, Progress(config.trainer.updates), resume)
+    try:
+        totals = run(parts, folder, Progress(config.trainer.updates), resume)
+    except (KeyboardInterrupt, InfraFailure):
+        print(f"to go on: refork train {folder.path} --resume", file=sys.stderr)
+        raise
     print(f"done: {totals['trajectories']:.0f} episodes, {totals['steps']:.0f} steps; {folder.path}")
     return 0
 

@@ -1,0 +1,151 @@
+"""Ray actors: the same groups as in one process, whoever plays them and whoever dies."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from refork.agents.registry import make_network
+from refork.cluster import actors
+from refork.cluster.actors import PoolLimits, RayCollector
+from refork.cluster.collector import LocalCollector
+from refork.cluster.reaper import marked
+from refork.cluster.resources import check_resources
+from refork.cluster.rollout import Rollout, RolloutSpec
+from refork.envs.chain import ChainEnv
+from refork.envs.forkable import BadInput, InfraError, InfraFailure
+from refork.replay.counterfactual import ForkConfig, GroupRequest
+from refork.replay.trajectory import TaskExperience
+from refork.trainers.config import EnvConfig
+
+pytestmark = pytest.mark.ray
+
+SPEC = RolloutSpec(EnvConfig(id="refork/Chain-v0"), "edit_scorer")
+WEIGHTS = make_network("edit_scorer", ChainEnv.feature_names, {"hidden": []}, 0).acting_weights()
+FORKS = ForkConfig(which="all", forks=1.0)
+
+
+class Fatal(Rollout):
+    """Its process dies when it is asked for chain-13."""
+
+    def play(self, request: GroupRequest, *rest: Any, **more: Any) -> TaskExperience:
+        if request.task == "chain-13":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().play(request, *rest, **more)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[RayCollector]:
+    """One cluster for the tests of this file."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(actors, "Rollout", Fatal)
+    collector = RayCollector(SPEC, 2, limits=PoolLimits(backoff_s=0.01, restarts=2))
+    yield collector
+    collector.close()
+    patch.undo()
+    assert not marked(collector._cluster.mark)
+    assert not collector._cluster.folder.exists()
+
+
+def _requests(*tasks: str, size: int = 3) -> list[GroupRequest]:
+    return [GroupRequest(task, 0, 5, 0, size) for task in tasks]
+
+
+def _essence(groups: Sequence[TaskExperience]) -> list[Any]:
+    """All but times."""
+    return [
+        (
+            g.task,
+            g.skipped,
+            g.forks,
+            [(t.key, t.outcome, [(d.action, d.log_prob) for d in t.decisions]) for t in g.trajectories],
+        )
+        for g in groups
+    ]
+
+
+def _local(requests: Sequence[GroupRequest]) -> list[Any]:
+    return _essence(LocalCollector(SPEC).collect(requests, WEIGHTS, 0, FORKS))
+
+
+def test_groups_are_those_of_one_process_in_the_order_asked(pool: RayCollector) -> None:
+    requests = _requests(*(f"chain-{i}" for i in range(7)))
+    assert _essence(pool.collect(requests, WEIGHTS, 0, FORKS)) == _local(requests)
+
+
+def test_new_weights_are_acted_under_their_version(pool: RayCollector) -> None:
+    other = {name: -value for name, value in WEIGHTS.items()} | {"skip": np.ones_like(WEIGHTS["skip"])}
+    (group,) = pool.collect(_requests("chain-1"), other, 1)
+    assert group.version == 1
+    assert group.mains[0].decisions[0].probability != 0.25
+
+
+def test_a_killed_actor_costs_nothing_but_time(pool: RayCollector) -> None:
+    requests = _requests(*(f"chain-{i}" for i in range(20, 30)), size=40)
+    pool.collect(requests[:1], WEIGHTS, 2)
+    victims, replaced = pool.pids(), pool.replaced
+    seen: list[str] = []
+
+    def kill_one(group: TaskExperience) -> None:
+        seen.append(group.task)
+        if len(seen) == 2:
+            os.kill(victims[0], signal.SIGKILL)
+
+    pool._sinks = (kill_one,)
+    try:
+        assert _essence(pool.collect(requests, WEIGHTS, 2, FORKS)) == _local(requests)
+    finally:
+        pool._sinks = ()
+    assert pool.replaced == replaced + 1
+    assert sorted(seen) == sorted(r.task for r in requests)
+
+
+def test_what_kills_every_player_is_lost_as_infra_and_the_rest_is_played(pool: RayCollector) -> None:
+    requests = _requests("chain-12", "chain-13", "chain-14")
+    first, lost, last = pool.collect(requests, WEIGHTS, 3, FORKS)
+    assert _essence([first, last]) == _local([requests[0], requests[2]])
+    assert [type(t.outcome) for t in lost.mains] == [InfraError] * 3
+    assert lost.mains[0].outcome.reason.startswith("rollout actor lost: died")  # type: ignore[union-attr]
+
+
+def test_a_crash_loop_ends_the_run_with_its_cause(pool: RayCollector) -> None:
+    with pytest.raises(InfraFailure, match="3 rollout actors died in a row, the last one: died"):
+        pool.collect(_requests(*["chain-13"] * 8), WEIGHTS, 4)
+    pool._failures = 0
+    assert len(pool.collect(_requests("chain-1"), WEIGHTS, 4)) == 1
+
+
+def test_errors_of_ours_come_through_as_they_are(pool: RayCollector) -> None:
+    with pytest.raises(ValueError, match="'nonsense' is no task of the chain"):
+        pool.collect(_requests("nonsense"), WEIGHTS, 5)
+
+
+def test_everything_listens_on_loopback_only(pool: RayCollector) -> None:
+    inodes = set()
+    for pid in [os.getpid(), *marked(pool._cluster.mark)]:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            target = os.readlink(descriptor) if descriptor.is_symlink() else ""
+            inodes.add(target.removeprefix("socket:[").removesuffix("]"))
+    listening = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                listening.append(fields[1].split(":")[0])
+    assert len(listening) > 3
+    assert {address for address in listening if not address.endswith("0100007F")} == set()
+
+
+def test_the_cluster_wants_a_token_that_others_cannot_read(pool: RayCollector) -> None:
+    token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert len(token.read_text()) == 64
+
+
+def test_more_actors_than_cores_are_refused_at_once() -> None:
+    with pytest.raises(BadInput, match=r"rollout\.actors: 999 actors need as many CPU cores"):
+        check_resources(999)
