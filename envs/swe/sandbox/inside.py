@@ -71,9 +71,8 @@ def _prefer_for_oom() -> None:
 
 def _mount(request: Mapping[str, Any], hidden: tuple[str, ...]) -> None:
     os.chdir("/store")
-    upper = request["upper"]
-    options = f"userxattr,volatile,lowerdir={request['lower']},upperdir={upper}/up,workdir={upper}/wk"
-    linux.mount("overlay", "/ov", "overlay", _QUIET, options)
+    places = f"lowerdir={request['lower']},upperdir={request['upper']},workdir={request['work']}"
+    linux.mount("overlay", "/ov", "overlay", _QUIET, f"userxattr,volatile,{places}")
     linux.bind("/sys", "/sys")
     linux.bind("/ov/work", "/sys/testbed")
     linux.bind("/ov/tmp", "/sys/tmp")

@@ -12,6 +12,7 @@ Names are short because they all go into one page of mount options.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import secrets
@@ -22,6 +23,7 @@ from pathlib import Path
 from refork.envs.forkable import InfraFailure, StateMismatch
 from refork.envs.owner import alive, owner
 from refork.envs.swe.sandbox.base import Entry, SandboxSpec, UnsupportedHost
+from refork.envs.swe.sandbox.janitor import Janitor, remove_trees
 from refork.envs.swe.sandbox.manifest import base_manifest, copy_base, digest_manifest
 from refork.envs.swe.sandbox.scan import Base, Row, Table, host_path, read_row, scan_layer, stamp_of
 from refork.envs.swe.sandbox.squash import flatten
@@ -43,7 +45,8 @@ class LayerStore:
         self._tables: dict[str, Table] = {}
         self._bases: dict[str, Base] = {}
         self._squashed: dict[tuple[str, ...], str] = {}
-        self._serial = 0
+        self._serial = itertools.count()
+        self._janitor = Janitor(self._make_folder)
 
     def _make_root(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -123,32 +126,23 @@ class LayerStore:
     # ---- private folders and frozen layers
 
     def new_folder(self) -> Path:
-        """A new private folder with a number for a name."""
-        self._serial += 1
-        path = self.private / str(self._serial)
+        """A new private folder with a number for a name, empty, owned by the sandboxes' user."""
+        return self._janitor.take()
+
+    def _make_folder(self) -> Path:
+        path = self.private / str(next(self._serial))
         path.mkdir()
         self.give(path)
         return path
 
-    def new_upper(self) -> Path:
-        """A private folder with an empty upper layer `up` and overlayfs's own work folder `wk`."""
-        folder = self.new_folder()
-        for name in ("up", "wk"):
-            (folder / name).mkdir()
-            self.give(folder / name)
-        return folder
-
-    def renew_work(self, folder: Path) -> None:
-        """Give an upper a fresh work folder; overlayfs refuses one that a volatile mount has used."""
-        remove_tree(folder / "wk")
-        (folder / "wk").mkdir()
-        self.give(folder / "wk")
+    def drop(self, folder: Path) -> None:
+        """Have a private folder removed that nothing uses any more."""
+        self._janitor.remove(folder)
 
     def freeze(self, layer: Path, table: Table) -> str:
         """Move a layer that nothing writes to any more into the store under a new name: O(1) but for its table."""
         (layer / _MANIFEST).write_text(_dump(table))
-        self._serial += 1
-        name = f"{self.id}.{self._serial}"
+        name = f"{self.id}.{next(self._serial)}"
         os.rename(layer, self.root / name)
         self._tables[name] = table
         return name
@@ -158,10 +152,9 @@ class LayerStore:
         found = self._squashed.get(chain)
         if found is None:
             layers = [(self.root / name, self.table(name)) for name in chain]
-            folder = self.new_upper()
-            flatten(folder / "up", base, layers, changes, self.give)
-            found = self._squashed[chain] = self.freeze(folder / "up", scan_layer(folder / "up", {}, cut_links=False))
-            remove_tree(folder)
+            folder = self.new_folder()
+            flatten(folder, base, layers, changes, self.give)
+            found = self._squashed[chain] = self.freeze(folder, scan_layer(folder, {}, None))
         return found
 
     def table(self, name: str) -> Table:
@@ -207,6 +200,7 @@ class LayerStore:
 
     def close(self) -> None:
         """Remove what is private and every layer of this store that nothing kept."""
+        self._janitor.close()
         _remove_owned(self.root, self.id)
 
 
@@ -235,10 +229,10 @@ def _verify_names(folder: Path, path: str, table: Table) -> None:
 
 
 def _remove_owned(root: Path, identity: str) -> None:
-    for path in root.glob(f"{identity}.*"):
-        if not (path / _KEPT).exists():
-            remove_tree(path)
-    remove_tree(root / f"p-{identity}")
+    private = root / f"p-{identity}"
+    layers = [path for path in root.glob(f"{identity}.*") if not (path / _KEPT).exists()]
+    remove_trees([*layers, *(path for path in private.glob("*") if path.name != "owner")])
+    remove_tree(private)
 
 
 @contextmanager

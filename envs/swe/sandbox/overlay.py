@@ -33,7 +33,7 @@ from refork.envs.swe.sandbox.layers import LayerStore
 from refork.envs.swe.sandbox.overlay_files import Files, Writer
 from refork.envs.swe.sandbox.scan import Table, merge, scan_layer
 from refork.envs.swe.sandbox.spawner import Spawner, System, sandbox_owner
-from refork.envs.swe.sandbox.trees import disk_use, remove_tree
+from refork.envs.swe.sandbox.trees import disk_use
 from refork.envs.swe.sandbox.warm import module_of, same_start
 
 MAX_DEPTH = 40
@@ -147,16 +147,17 @@ class OverlaySandbox(Sandbox):
         module = module_of(request["argv"]) if warm else None
         if module and same_start(request["environment"], dict(spawner.system.environment)) and spawner.can_warm():
             request["module"] = module
-        upper = self._writable()
+        upper, work = self._writable(), self._store.new_folder()
+        request["work"] = str(work.relative_to(self._store.root))
         kills = self._bound_memory(spawner, request, limits)
         running = spawner.spawn(request, warm=bool(request["module"]))
         self._dirty, self._id = True, None
         try:
             budget = limits.disk_mb << 20
-            captured = follow(running, limits, started, lambda: disk_use(upper / "up", budget) > budget)
+            captured = follow(running, limits, started, lambda: disk_use(upper, budget) > budget)
         finally:
-            running.kill()
-            running.close()
+            running.end()
+            self._store.drop(work)
         out_of_memory = spawner.group is not None and spawner.group.kills() > kills
         return self._result(captured, limits, out_of_memory)
 
@@ -189,18 +190,17 @@ class OverlaySandbox(Sandbox):
 
     def _writable(self) -> Path:
         if self._upper is None:
-            self._upper = self._store.new_upper()
+            self._upper = self._store.new_folder()
         return self._upper
 
     def _result(self, captured: Captured, limits: Limits, out_of_memory: bool) -> CommandResult:
         upper = self._writable()
-        self._store.renew_work(upper)
         free = os.statvfs(self._store.root)
         if free.f_bavail * free.f_frsize < _RESERVE_BYTES:
             raise InfraFailure(f"the disk under {self._store.root} is full: free some or set REFORK_HOME elsewhere")
         killed = captured.killed_by
         budget = limits.disk_mb << 20
-        if killed == "disk" or disk_use(upper / "up", budget) > budget:
+        if killed == "disk" or disk_use(upper, budget) > budget:
             killed = "disk"
             self._reset()
         code: int | None = None
@@ -222,7 +222,7 @@ class OverlaySandbox(Sandbox):
         self._usable()
         if self._dirty:
             assert self._upper is not None
-            self._table = scan_layer(self._upper / "up", self._table)
+            self._table = scan_layer(self._upper, self._table, self._store.private / "cut")
             self._changes = merge(self._base, self._below, self._table)
             self._dirty = False
         return self._changes
@@ -243,8 +243,7 @@ class OverlaySandbox(Sandbox):
         changes = self.changes
         if self._upper is None or changes == self._below:
             return
-        name = self._store.freeze(self._upper / "up", self._table)
-        remove_tree(self._upper)
+        name = self._store.freeze(self._upper, self._table)
         self._upper, self._table = None, {}
         self._chain = (name, *self._chain)
         self._below = self._changes = changes
@@ -277,7 +276,7 @@ class OverlaySandbox(Sandbox):
     def put(self, files: Mapping[str, bytes | None]) -> None:
         for path, content in files.items():
             view = self._files()
-            writer = Writer(view, self._writable() / "up", self._store.give, self._held_below)
+            writer = Writer(view, self._writable(), self._store.give, self._held_below)
             self._dirty, self._id = True, None
             if content is None:
                 writer.delete(path)
@@ -291,7 +290,7 @@ class OverlaySandbox(Sandbox):
         changes = self.changes
         layers = [(self._store.root / name, self._store.table(name)) for name in self._chain]
         if self._upper is not None:
-            layers.insert(0, (self._upper / "up", self._table))
+            layers.insert(0, (self._upper, self._table))
         return Files(self._base, changes, layers, self._store.root / self._base_name)
 
     def _held_below(self, path: str) -> bool:
@@ -301,7 +300,7 @@ class OverlaySandbox(Sandbox):
 
     def _discard_upper(self) -> None:
         if self._upper is not None:
-            remove_tree(self._upper)
+            self._store.drop(self._upper)
         self._upper, self._table = None, {}
 
     def _usable(self) -> None:

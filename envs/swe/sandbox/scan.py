@@ -50,12 +50,12 @@ def host_path(layer: Path, path: str) -> Path:
     return layer / ("work" if root == WORKSPACE[1:] else "tmp") / rest
 
 
-def scan_layer(layer: Path, known: Table, *, cut_links: bool = True) -> dict[str, Row]:
+def scan_layer(layer: Path, known: Table, cut: Path | None) -> dict[str, Row]:
     """Every path of a layer, parents first. Volatile folders are removed and hard links cut on the way.
 
-    `known` is an earlier scan: what kept its stamp is not read again. Only for a layer that nothing writes to.
+    `known` is an earlier scan: what kept its stamp is not read again. `cut` is a scratch path on the same disk, out of
+    the sandbox's reach, to cut links with; None leaves them. Only for a layer that nothing writes to.
     """
-    cut = layer.parent / "cut" if cut_links else None
     rows: dict[str, Row] = {}
     pending = []
     for name, path in ROOTS.items():

@@ -50,7 +50,10 @@ class Running:
         except ProcessLookupError:
             return
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Kill what is left, wait until nothing of it can write any more, and close the descriptors."""
+        self.kill()
+        select.select([self.pidfd], [], [])
         for descriptor in (self.output, self.status, self.pidfd):
             os.close(descriptor)
 
