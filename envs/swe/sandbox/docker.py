@@ -142,7 +142,7 @@ class DockerSandbox(Sandbox):
             argv=list(argv),
             cwd=cwd,
             env=whole,
-            warm=warm and self._can_be_warm(container, list(argv), whole),
+            warm=warm and module_of(list(argv)) is not None and same_start(whole, dict(self._kind.environment)),
             limits={
                 **asdict(limits),
                 "disk_bytes": (limits.disk_mb << 20) + self._base.size,
@@ -156,10 +156,6 @@ class DockerSandbox(Sandbox):
             self._become({})  # the only state that does not depend on how far a kill came too late
         output, omitted = _text(body, header["head"], header["total"])
         return CommandResult(header["code"], output, omitted, header["wall_s"], header["killed_by"])
-
-    def _can_be_warm(self, container: Container, argv: list[str], environment: Mapping[str, str]) -> bool:
-        known = container.warm_modules and module_of(argv) in container.warm_modules
-        return bool(known) and same_start(environment, dict(self._kind.environment))
 
     def _live(self) -> Container:
         if self._container is None:

@@ -25,7 +25,17 @@ SUPERVISOR_MB = 64
 SUPERVISOR_PROCESSES = 2
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EAGAIN)
 _PACKAGE = "refork.envs.swe.sandbox"
-_MODULES = ("linux", "warm", "trees", "supervisor_tree", "supervisor_ipc", "supervisor_exec", "supervisor")
+_MODULES = (
+    "linux",
+    "trees",
+    "warm",
+    "wire",
+    "supervisor_tree",
+    "supervisor_ipc",
+    "supervisor_exec",
+    "supervisor_warm",
+    "supervisor",
+)
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _BOOT = """
 import json, os, struct, sys, types
@@ -49,9 +59,9 @@ last.main()
 """
 _FIND_PYTHON = """
 for python in python python3 /usr/local/bin/python3 /usr/bin/python3 /opt/miniconda3/bin/python; do
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && exec "$python" -c "$0"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && exec "$python" -c "$0"
 done
-echo "the image has no Python 3.8 or newer, which the supervisor needs" >&2
+echo "the image has no Python 3.9 or newer, which the supervisor needs" >&2
 exit 3
 """
 
@@ -63,7 +73,6 @@ class Container:
         self.client, self.name, self.link, self.limits = client, name, link, limits
         self.rows: dict[str, Entry] = {}
         """What is below /testbed and /tmp as of the last `scan` or `become`."""
-        self.warm_modules: frozenset[str] = frozenset()
 
     def ask(self, op: str, *, body: Any = b"", size: int | None = None, wait_s: float = 60.0, **fields: Any) -> Any:
         """One request; (header, body) of its reply. Raises InfraFailure, and OSError or ValueError if refused."""
@@ -162,9 +171,7 @@ def _greet(container: Container, preload: tuple[str, ...]) -> None:
         "filters": filters,
         "preload": preload,
     }
-    header, _ = container.ask("hello", **hello)
-    if header["warm"]:
-        container.warm_modules = frozenset(preload) - frozenset(header["missing"])
+    container.ask("hello", **hello)
 
 
 def _sources() -> bytes:

@@ -2,14 +2,12 @@
 
 A frame is two big-endian 32-bit lengths, a JSON header and a body. Bodies are received into memory that is given back
 to the kernel after the request, so that no later command finds another's files in its own heap. Standard library only
-and Python 3.8 syntax: it must run on the interpreter of any image.
+and Python 3.9 syntax: it must run on the interpreter of any image.
 """
 
 from __future__ import annotations
 
 import base64
-import gc
-import importlib
 import json
 import mmap
 import os
@@ -21,20 +19,21 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from refork.envs.swe.sandbox.supervisor_exec import HostGone, Watch, become_command, drop_rights, exec_command, kill_all
+from refork.envs.swe.sandbox.supervisor_exec import (
+    Command,
+    HostGone,
+    Watch,
+    become_command,
+    drop_rights,
+    exec_command,
+    kill_all,
+)
 from refork.envs.swe.sandbox.supervisor_ipc import clear_folders, remove_system_v, system_v_objects
 from refork.envs.swe.sandbox.supervisor_tree import Row, Tree
+from refork.envs.swe.sandbox.supervisor_warm import WarmCommand, WarmRun, Zygote
 from refork.envs.swe.sandbox.warm import become_fresh
 
 HEADER = struct.Struct(">II")
-
-
-class WarmCommand(Exception):
-    """Raised in a forked child: unwind the supervisor and run a module as the main program."""
-
-    def __init__(self, request: dict[str, Any]) -> None:
-        super().__init__()
-        self.request = {**request, "environment": request["env"], "module": request["argv"][2]}
 
 
 def _read_exactly(target: memoryview) -> None:
@@ -77,6 +76,8 @@ class Supervisor:
         self.reported: dict[str, Row] = {}
         self.filters: list[bytes] = []
         self.uid = 0
+        self.preload: list[str] = []
+        self.zygote: Zygote | None = None
 
     def serve(self) -> None:
         """Until the host is gone."""
@@ -90,6 +91,7 @@ class Supervisor:
             send(header, payload)
             payload = b""
             self._settle()
+            self._renew_zygote()
 
     def _settle(self) -> None:
         """While the host is busy with the answer: what the next request needs anyway."""
@@ -111,45 +113,52 @@ class Supervisor:
         os.waitpid(pid, 0)
 
     def op_hello(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
-        """Learn what to watch; import what warm commands start from."""
+        """Learn what to watch; start the interpreter that warm commands are forked from."""
         self.uid = request["uid"]
         self.tree = Tree(request["roots"], request["volatile"], self.uid)
         self.filters = [base64.b64decode(program) for program in request["filters"]]
-        missing = [name for name in request["preload"] if not _imports(name)]
-        gc.collect()
-        gc.freeze()
-        warm = os.path.realpath(sys.executable) == os.path.realpath(shutil.which("python") or "")
-        return {"missing": missing, "warm": warm}, b""
+        usual = os.path.realpath(shutil.which("python") or "") == os.path.realpath(sys.executable)
+        self.preload = request["preload"] if usual else []
+        self._renew_zygote()
+        return {}, b""
+
+    def _renew_zygote(self) -> None:
+        """Have one, if there is anything to preload: none yet, or the last one was killed for memory."""
+        if self.preload and (self.zygote is None or not self.zygote.alive):
+            self.zygote = Zygote(self.preload, self.filters)
 
     def op_run(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
-        """Run a command to its end."""
+        """Run a command to its end; afterwards nothing of it lives."""
         self.tree.dirty = True
+        request["uid"] = self.uid
         read_end, write_end = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            self._child(request, write_end)
+        command = self._start(request, write_end)
         os.close(write_end)
-        full = self._disk_gauge(request["limits"]["disk_bytes"])
-        header = Watch(pid, read_end, request["limits"], full).wait(self.wakeup)
+        watch = Watch(command, read_end, request["limits"], self._disk_gauge(request["limits"]["disk_bytes"]))
+        watch.wait()
+        kill_all(self.uid, [self.zygote.pid] if self.zygote else [])
+        if isinstance(command, WarmRun) and command.status is None:
+            command.settle()
+        header = watch.finish()
         if header["killed_by"] is None and self.tree.holds_more_than(request["limits"]["disk_bytes"]):
             header.update(code=None, killed_by="disk")
         header["free_bytes"] = free_bytes(self.tree.roots[0])
         return header, header.pop("body")
 
+    def _start(self, request: dict[str, Any], write_end: int) -> Command:
+        if request["warm"] and self.zygote and self.zygote.has(request["argv"][2]):
+            return self.zygote.start(request, write_end, self.wakeup)
+        request["warm"] = False
+        pid = os.fork()
+        if pid == 0:
+            become_command(request, write_end, self.filters)
+            exec_command(request)
+        return Command(pid, self.wakeup)
+
     def _disk_gauge(self, most: int) -> Callable[[], bool]:
         """Tells whether the state is over `most` bytes; walks it only while the disk below is filling up."""
         free = free_bytes(self.tree.roots[0])
         return lambda: free - free_bytes(self.tree.roots[0]) > 1 << 20 and self.tree.holds_more_than(most)
-
-    def _child(self, request: dict[str, Any], write_end: int) -> None:
-        try:
-            become_command({**request, "uid": self.uid}, write_end, self.filters)
-        except OSError as error:
-            os.write(write_end, f"{error.strerror}: {error.filename or ''}\n".encode(errors="replace"))
-            os._exit(126)
-        if request["warm"]:
-            raise WarmCommand(request)
-        exec_command(request)
 
     def op_put(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
         """Write files, or delete where the size is -1: `files` holds [path, size], contents follow each other."""
@@ -199,14 +208,6 @@ def free_bytes(path: str) -> int:
     return info.f_bavail * info.f_frsize
 
 
-def _imports(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return False
-    return True
-
-
 def main() -> None:
     """Serve until the host is gone, as process 1; in a child that is a warm command: run it."""
     read_end, wakeup = os.pipe()
@@ -217,7 +218,6 @@ def main() -> None:
     try:
         Supervisor(read_end).serve()
     except HostGone:
-        kill_all()
         return
     except WarmCommand as command:
         request = command.request

@@ -1,7 +1,7 @@
 """Inside the container: one command as the sandbox's user, watched to its end; afterwards nothing of it lives.
 
 The supervisor is process 1: every orphan becomes its child, and `kill(-1)` reaches all but itself. Standard library
-only and Python 3.8 syntax: it must run on the interpreter of any image.
+only and Python 3.9 syntax: it must run on the interpreter of any image.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from refork.envs.swe.sandbox import linux
@@ -82,113 +82,144 @@ def become_command(request: Mapping[str, Any], write_end: int, filters: list[byt
     os.umask(0o022)
     set_limits(request["limits"])
     drop_rights(request["uid"], filters)
-    os.chdir(request["cwd"])
+    try:
+        os.chdir(request["cwd"])
+    except OSError as error:
+        cannot_start(request["cwd"], error)
 
 
 def exec_command(request: Mapping[str, Any]) -> None:
-    """Exec, or end with 127 (not found) or 126 (not executable) and the reason on stderr, as a shell does."""
+    """Exec; a command that cannot be started ends with the reason on stderr."""
     argv = request["argv"]
     try:
         os.execvpe(argv[0], argv, request["env"])
     except OSError as error:
-        os.write(2, f"{argv[0]}: {os.strerror(error.errno or 0)}\n".encode(errors="replace"))
-        os._exit(127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126)
+        cannot_start(argv[0], error)
 
 
-def kill_all() -> None:
-    """Kill and reap every process of the container but this one."""
+def cannot_start(name: str, error: OSError) -> None:
+    """End as a shell does: 127 when there is nothing of that name, 126 when it cannot be used."""
+    os.write(2, f"{name}: {os.strerror(error.errno or 0)}\n".encode(errors="surrogateescape"))
+    os._exit(127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126)
+
+
+def kill_all(uid: int, spared: Collection[int]) -> None:
+    """Kill and reap every process of the container but this one and the `spared`.
+
+    The kernel forks nothing between the first and the last that it signals, and no later process is missed: one that
+    had not yet become `uid` is met in the next round.
+    """
     while True:
+        os.setresuid(uid, uid, 0)
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
+        os.setresuid(0, 0, 0)
+        others = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        left = [pid for pid in others if pid != os.getpid() and pid not in spared and not _reaped(pid)]
+        if not left:
             return
+        time.sleep(0.0005)
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
+class Command:
+    """A command that is a child of this process. `sources` are descriptors to wait on before `look`."""
+
+    def __init__(self, pid: int, wakeup: int) -> None:
+        self.pid, self.wakeup = pid, wakeup
+        self.sources = [wakeup]
+        self.status: int | None = None
+        self.cpu_s = 0.0
+
+    def look(self, ready: list[int]) -> None:
+        """Reap whatever has ended; the command's own end is noted in `status` and `cpu_s`."""
+        if self.wakeup in ready:
+            os.read(self.wakeup, 4096)
+            while self._reap_one():
+                pass
+
+    def _reap_one(self) -> bool:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == self.pid:
+            self.status, self.cpu_s = status, usage.ru_utime + usage.ru_stime
+        return pid != 0
 
 
 class Watch:
     """Follows one command to its end or its deadline, with the output it writes."""
 
-    def __init__(self, pid: int, read_end: int, limits: Mapping[str, Any], disk_full: Callable[[], bool]) -> None:
-        self.pid, self.read_end, self.limits = pid, read_end, limits
+    def __init__(self, command: Command, read_end: int, limits: Mapping[str, Any], over_disk: Callable[[], bool]):
+        self.command, self.read_end, self.limits = command, read_end, limits
         self.output = Output(limits["output_bytes"])
         self.killed_by: str | None = None
-        self.status: int | None = None
-        self.cpu_s = 0.0
-        self._disk_full = disk_full
+        self._over_disk = over_disk
         self._start = time.monotonic()
         self._oom_before = oom_kills()
         self._open = True
 
-    def wait(self, wakeup: int) -> dict[str, Any]:
-        """The reply's fields. When it returns, nothing of the command lives and its output is drained.
-
-        `wakeup` is the descriptor that signals are written to. Raises HostGone when the host closes the stream.
-        """
+    def wait(self) -> None:
+        """Until the command has ended or a limit says that it must. Raises HostGone when the host is."""
         end, poll = self._start + self.limits["wall_s"], self._start + POLL_S
-        while self.status is None and self.killed_by is None:
+        while self.command.status is None and self.killed_by is None:
             now = time.monotonic()
             if now >= poll and now < end:
                 poll = now + POLL_S
-                self.killed_by = "disk" if self._disk_full() else None
+                self.killed_by = "disk" if self._over_disk() else None
             elif now >= end or self.output.total > self.limits["flood_bytes"]:
                 self.killed_by = "wall" if now >= end else "output"
             else:
-                self._take_in(wakeup, min(end, poll) - now)
+                self._take_in(min(end, poll) - now)
+
+    def finish(self) -> dict[str, Any]:
+        """The reply's fields. Nothing of the command may live any more."""
         wall = time.monotonic() - self._start
-        self._finish()
+        while self._open:
+            self._read()
+        os.close(self.read_end)
+        self.killed_by = self.killed_by or self._limit_that_killed()
         head, tail = self.output.parts()
         sizes = {"head": len(head), "total": self.output.total}
         return {"code": self._code(), "killed_by": self.killed_by, "wall_s": wall, "body": head + tail, **sizes}
 
-    def _take_in(self, wakeup: int, timeout: float) -> None:
-        sources = [0, wakeup, self.read_end] if self._open else [0, wakeup]
+    def _take_in(self, timeout: float) -> None:
+        sources = [0, *self.command.sources, *([self.read_end] if self._open else [])]
         ready = select.select(sources, [], [], timeout)[0]
         if self.read_end in ready:
             self._read()
-        if wakeup in ready:
-            os.read(wakeup, 4096)
-            self._reap()
         if 0 in ready:
             raise HostGone
+        self.command.look(ready)
 
     def _read(self) -> None:
         data = os.read(self.read_end, 1 << 16)
         self.output.feed(data)
         self._open = bool(data)
 
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.pid:
-                self.status, self.cpu_s = status, usage.ru_utime + usage.ru_stime
-
-    def _finish(self) -> None:
-        kill_all()
-        while self._open:
-            self._read()
-        os.close(self.read_end)
-        if oom_kills() > self._oom_before:
-            self.killed_by = "memory"
-        elif self.killed_by is None and self._cpu_ran_out():
-            self.killed_by = "cpu"
-
-    def _cpu_ran_out(self) -> bool:
-        hard = self._signal() == signal.SIGKILL and self.cpu_s >= self.limits["cpu_s"]
-        return hard or self._signal() == signal.SIGXCPU
+    def _limit_that_killed(self) -> str | None:
+        killed = self._signal() == signal.SIGKILL
+        if killed and oom_kills() > self._oom_before:
+            return "memory"
+        if self._signal() == signal.SIGXCPU or (killed and self.command.cpu_s >= self.limits["cpu_s"]):
+            return "cpu"
+        return None
 
     def _signal(self) -> int:
-        return os.WTERMSIG(self.status) if self.status is not None and os.WIFSIGNALED(self.status) else 0
+        status = self.command.status
+        return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
 
     def _code(self) -> int | None:
-        if self.killed_by is not None or self.status is None:
+        if self.killed_by is not None or self.command.status is None:
             return None
-        return -self._signal() or os.WEXITSTATUS(self.status)
+        return -self._signal() or os.WEXITSTATUS(self.command.status)
 
 
 def oom_kills() -> int:

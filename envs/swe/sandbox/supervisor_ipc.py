@@ -1,6 +1,6 @@
 """Inside the container: memory that outlives a command outside the file system, and would be state that no id covers.
 
-Standard library only and Python 3.8 syntax: it must run on the interpreter of any image.
+Standard library only and Python 3.9 syntax: it must run on the interpreter of any image.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inside the container: what the workspace and /tmp hold, and how they are made to hold something else.
 
 Runs as root while no command lives, so nothing changes under it; links are never followed on the way. Standard
-library only and Python 3.8 syntax: it must run on the interpreter of any image.
+library only and Python 3.9 syntax: it must run on the interpreter of any image.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from refork.envs.swe.sandbox.trees import disk_use, remove_tree
 RACY_NS = 20_000_000
 """A file changed this shortly before it was hashed may change again within one tick of its change time."""
 
+BUFFER_BYTES = 1 << 20
+"""Read by, and given back after every scan: file contents must not be readable from a later command's own heap."""
 LONGEST_PATH = 3500
 """Bytes; folders below longer ones are removed after the command, since no call could reach into them by name."""
 
@@ -36,13 +38,6 @@ _KINDS = {
 }
 
 
-def scratch(size: int) -> mmap.mmap:
-    """Memory that a forked command does not inherit: file contents must not be readable from its own heap."""
-    memory = mmap.mmap(-1, size)
-    memory.madvise(mmap.MADV_DONTFORK)
-    return memory
-
-
 class Tree:
     """The content below `roots`, scanned at the cost of a stat per path; a file is hashed only when it changed."""
 
@@ -53,7 +48,6 @@ class Tree:
         self.rows: dict[str, Row] = {}
         self.dirty = True
         self._signatures: dict[str, tuple[int, ...]] = {}
-        self._buffer = memoryview(scratch(1 << 20))
 
     def scan(self) -> None:
         """Bring `rows` up to date and delete what is volatile. Does nothing when no command has run since."""
@@ -62,8 +56,9 @@ class Tree:
         rows: dict[str, Row] = {root: ["dir", stat.S_IMODE(os.lstat(root).st_mode), ""] for root in self.roots}
         signatures: dict[str, tuple[int, ...]] = {}
         pending = list(self.roots)
-        while pending:
-            self._scan_folder(pending.pop(), pending, rows, signatures)
+        with mmap.mmap(-1, BUFFER_BYTES) as self._buffer:
+            while pending:
+                self._scan_folder(pending.pop(), pending, rows, signatures)
         self.rows, self._signatures, self.dirty = rows, signatures, False
 
     def holds_more_than(self, most: int) -> bool:
@@ -109,9 +104,9 @@ class Tree:
 
     def _digest(self, path: str) -> str:
         digest = hashlib.sha256()
-        with open(path, "rb", buffering=0, opener=_no_follow) as source:
-            while count := source.readinto(self._buffer):
-                digest.update(self._buffer[:count])
+        with open(path, "rb", buffering=0, opener=_no_follow) as source, memoryview(self._buffer) as buffer:
+            while count := source.readinto(buffer):
+                digest.update(buffer[:count])
         return digest.hexdigest()
 
     def changes_from(self, reported: dict[str, Row]) -> tuple[dict[str, Row], list[str]]:
