@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from refork.envs.swe.localise import Line, Spectrum, competition_ranks, counts, ochiai, traceback_distance
 from refork.envs.swe.module_text import ModuleText
@@ -72,22 +73,26 @@ class Suspicion:
 
 
 def build_menu(modules: Mapping[str, ModuleText], spectrum: Spectrum, size: int) -> tuple[Item, ...]:
-    """At most `size` candidates, in the order of their lines' suspicion; the same for the same input."""
+    """At most `size` candidates, in the order of their lines' suspicion; the same for the same input.
+
+    Equally suspicious lines take turns, each with its next candidate, so that none crowds out the others.
+    """
     suspicion = Suspicion.of(spectrum)
     by_line: dict[Line, list[Candidate]] = {}
     parsed: set[tuple[str, int]] = set()
     chosen: list[tuple[Line, Candidate]] = []
-    for line in suspicion.lines:
+    for _, lines in groupby(suspicion.lines, key=lambda line: round(suspicion.scores[line], 9)):
         if len(chosen) >= size:
             break
-        module = modules.get(line[0])
-        if module is None:
-            continue
-        if (chunk := (module.path, module.chunk_at(line[1]))) not in parsed:
-            parsed.add(chunk)
-            for candidate in module.candidates(line[1]):
-                by_line.setdefault(_seen_at(candidate, suspicion.scores), []).append(candidate)
-        chosen += [(line, candidate) for candidate in by_line.get(line, ())]
+        tied = list(lines)
+        for path, number in tied:
+            module = modules.get(path)
+            if module is not None and (chunk := (path, module.chunk_at(number))) not in parsed:
+                parsed.add(chunk)
+                for candidate in module.candidates(number):
+                    by_line.setdefault(_seen_at(candidate, suspicion.scores), []).append(candidate)
+        turns = [(i, place, line) for place, line in enumerate(tied) for i in range(len(by_line.get(line, ())))]
+        chosen += [(line, by_line[line][i]) for i, _, line in sorted(turns)]
     return tuple(_items(modules, chosen[:size], suspicion))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
@@ -66,7 +66,7 @@ class ModuleText:
         for c in candidates(self.chunks[index], known):
             down = self.starts[index] - 1
             edit = moved(c.edit, self.path, down)
-            yield Candidate(edit, c.operator, c.function, c.statement_line + down, c.depth)
+            yield replace(c, edit=edit, statement_line=c.statement_line + down)
 
 
 def moved(edit: Edit, path: str, lines: int) -> Edit:

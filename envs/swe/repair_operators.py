@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,12 +36,14 @@ _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 _NEGATABLE = ast.Name | ast.Attribute | ast.Call | ast.Subscript
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Candidate:
     """One edit on the menu, placed by the text it was made from."""
 
     edit: Edit
     operator: str
+    turn: int
+    """Order among the candidates of a line: the operators take turns as `OPERATOR_NAMES` lists them."""
     function: str
     """Qualified name of the function it changes."""
     statement_line: int
@@ -115,19 +118,22 @@ OPERATOR_NAMES = (*OPERATORS, "guard")
 
 @lru_cache(maxsize=4096)
 def candidates(text: str, known: tuple[Template, ...] = ()) -> tuple[Candidate, ...]:
-    """All candidate edits in the functions of `text`, sorted by place; path '' and lines of `text` itself.
+    """All candidate edits in the functions of `text`, by line and turn; path '' and lines of `text` itself.
 
     `known` are the guards that may be copied. Raises SyntaxError when `text` does not parse.
     """
     source = Source(text)
-    found: set[Candidate] = set()
+    found: dict[Edit, Candidate] = {}
+    turns: Counter[tuple[int, str]] = Counter()
     for node, scope in walk(ast.parse(text)):
-        for name, operator in OPERATORS.items():
-            for edit in operator("", node, source):
-                found.add(Candidate(edit, name, scope.name, scope.statement_line, scope.depth))
-        for edit in guard_edits(node, scope, source, known):
-            found.add(Candidate(edit, "guard", scope.name, scope.statement_line, scope.depth))
-    return tuple(sorted(c for c in found if source.cut(c.edit) != c.edit.new_text))
+        made = [(name, edit) for name, operator in OPERATORS.items() for edit in operator("", node, source)]
+        made += [("guard", edit) for edit in guard_edits(node, scope, source, known)]
+        for name, edit in made:
+            if edit not in found and source.cut(edit) != edit.new_text:
+                turn = turns[edit.start_line, name] * len(OPERATOR_NAMES) + OPERATOR_NAMES.index(name)
+                turns[edit.start_line, name] += 1
+                found[edit] = Candidate(edit, name, turn, scope.name, scope.statement_line, scope.depth)
+    return tuple(sorted(found.values(), key=lambda c: (c.edit.start_line, c.turn, c.edit)))
 
 
 def walk(tree: ast.Module) -> Iterator[tuple[ast.AST, Scope]]:
