@@ -73,7 +73,7 @@ class ChainEnv(gym.Env[dict[str, np.ndarray], np.int64]):
         self.length = length
         self.action_space = gym.spaces.Discrete(OPTIONS)
         self.observation_space = gym.spaces.Dict(
-            features=gym.spaces.Box(-np.inf, np.inf, (OPTIONS, FEATURES), np.float32),
+            features=gym.spaces.Box(-16.0, 16.0, (OPTIONS, FEATURES), np.float32),
             mask=gym.spaces.MultiBinary(OPTIONS),
         )
         self._mask = np.ones(OPTIONS, np.bool_)

@@ -18,11 +18,14 @@ PRIOR = dict(zip(NAMES, START.tolist(), strict=True))
 
 
 class ChainCollector:
+    def __init__(self, env: type[ChainEnv] = ChainEnv) -> None:
+        self._env = env
+
     def collect(
         self, requests: Sequence[GroupRequest], weights: Weights, version: int, forks: ForkConfig | None
     ) -> list[TaskExperience]:
         policy = make_policy("edit_scorer", weights)
-        return [collect_group(ChainEnv(r.task), policy, r, forks, version) for r in requests]
+        return [collect_group(self._env(r.task), policy, r, forks, version) for r in requests]
 
     def close(self) -> None:
         pass
