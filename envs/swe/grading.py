@@ -62,7 +62,12 @@ def _judge(fork: Sandbox, task: SWETask, tasks: TaskSet, limits: Limits) -> Verd
     paths = list(test_files(task.tests_run))
     paths.insert(secrets.randbelow(len(paths) + 1), path)
     command = TestCommand(
-        tests=(*task.tests_run, *expected), paths=tuple(paths), python_path=task.python_path, limits=limits
+        tests=(*task.tests_run, *expected),
+        paths=tuple(paths),
+        python_path=task.python_path,
+        frozen=(*task.test_roots, path),
+        stop=True,
+        limits=limits,
     )
     return decide(run_tests(fork, command), task, expected, undone)
 
@@ -86,8 +91,8 @@ def decide(run: TestRun, task: SWETask, expected: Mapping[str, TestOutcome], und
 def _cheat(run: TestRun, expected: Mapping[str, TestOutcome]) -> str:
     if run.report == "contradicted":
         return f"the run ended with exit code {run.command.exit_code}, which is not what its report says"
-    if run.report == "missing":
-        return ""  # a crash looks the same
+    if run.report == "missing" or "timeout" in run.outcomes.values():
+        return ""  # a crash looks the same; the rest was not run
     for test, outcome in expected.items():
         found = run.outcomes.get(test, "missing")
         if found != outcome and found != "missing":

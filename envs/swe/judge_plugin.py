@@ -7,6 +7,7 @@ knows, to the descriptor that was standard output at the start. Standard library
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import linecache
 import os
@@ -24,6 +25,8 @@ MESSAGE_CHARS = 300
 FRAMES = 20
 IMPORTS = ""
 """The name under which lines run before the first test are traced."""
+DUMPS, WRITE = json.dumps, os.write
+"""Taken before the code under test could replace them."""
 LETTERS = {"passed": "p", "failed": "f", "skipped": "s", "timeout": "t"}
 
 
@@ -73,7 +76,7 @@ class Judge:
         self.nonce, self.folder, self.out = str(job["nonce"]), folder, out
         self.cpu_s = float(job["test_cpu_s"])
         self.wanted = None if job["tests"] is None else set(job["tests"])
-        self.texts = bool(job["texts"])
+        self.texts, self.stop = bool(job["texts"]), bool(job["stop"])
         self.tracer = Tracer(job["trace"]) if job["trace"] else None
         self.tests: dict[str, list[Any]] = {}
         self.errors: list[str] = []
@@ -113,6 +116,7 @@ class Judge:
         outcome: str = report.outcome  # an expected failure is "skipped": the code under test can ask for one
         if outcome == "failed" and call.excinfo is not None and call.excinfo.errisinstance(OutOfTime):
             outcome = "timeout"
+            item.session.shouldstop = self.stop and "out of time"
         before = self.tests.setdefault(item.nodeid, ["", 0.0, None])
         before[1] += report.duration
         if before[0] in ("", "passed") or outcome in ("failed", "timeout"):
@@ -124,12 +128,12 @@ class Judge:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         tests = {name: [LETTERS[o], round(s, 4), text] for name, (o, s, text) in self.tests.items()}
-        body = json.dumps({"tests": tests, "errors": self.errors, "exit": int(exitstatus)})
+        body = DUMPS({"tests": tests, "errors": self.errors, "exit": int(exitstatus)})
         if self.tracer:
             (self.folder / "trace.json").write_text(json.dumps(self.tracer.report()))
         data = f"\n{self.nonce}{body}{self.nonce}\n".encode()
         while data:
-            data = data[os.write(self.out, data) :]
+            data = data[WRITE(self.out, data) :]
 
 
 def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> list[Any]:
@@ -140,10 +144,29 @@ def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> l
     return [error.type.__name__, str(error.value)[:MESSAGE_CHARS], line[:MESSAGE_CHARS], frames]
 
 
+def freeze(roots: list[str]) -> None:
+    """Read the Python files of `roots` now: importing one later neither looks at the disk nor at cached byte-code."""
+    files = [path for root in roots for path in (Path(root).rglob("*.py") if Path(root).is_dir() else [Path(root)])]
+    texts = {str(path): path.read_bytes() for path in files}
+    loader: Any = importlib.machinery.SourceFileLoader
+    data, stats = loader.get_data, loader.path_stats
+
+    def get_data(self: Any, path: str) -> bytes:
+        return texts[path] if path in texts else data(self, path)
+
+    def path_stats(self: Any, path: str) -> dict[str, Any]:
+        if path in texts:
+            raise FileNotFoundError(path)  # to the loader: nothing of it is cached
+        return stats(self, path)
+
+    loader.get_data, loader.path_stats = get_data, path_stats
+
+
 def load(job: str) -> Callable[[pytest.Config], None]:
     """The module's `pytest_configure`."""
     Path(__file__).unlink()
     read = json.loads(job)
+    freeze(read["frozen"])
     judge = Judge(read, Path(read["folder"]), os.dup(1))
 
     def configure(config: pytest.Config) -> None:

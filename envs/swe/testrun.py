@@ -6,6 +6,7 @@ first line of the workspace's own code runs. What it found comes back between ma
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ TEST_CPU_S = 2.0
 LIMITS = Limits(wall_s=120.0, cpu_s=30, output_bytes=8 << 20)
 TRACE_BYTES = 256 << 20
 PLUGIN = Path(__file__).with_name("judge_plugin.py")
+_PLUGIN_TEXT = PLUGIN.read_text(encoding="utf-8")
 OFF = ["cacheprovider", "pastebin", "junitxml", "stepwise", "faulthandler", "unraisableexception", "threadexception"]
 """Plugins of pytest's own that a judgement does not need; two of them collect garbage five times at the end."""
 
@@ -75,12 +77,14 @@ class TestCommand:
     """Workspace folders on sys.path."""
     trace: tuple[str, ...] = ()
     """Workspace files whose lines are traced."""
+    frozen: tuple[str, ...] = ()
+    """Workspace files and folders whose Python files are read before the code under test could change them."""
     texts: bool = False
     """Whether failures are described."""
-    rewrite: bool = False
-    """Whether pytest rewrites assertions (slower, fuller messages)."""
     test_cpu_s: float = TEST_CPU_S
     """CPU seconds one test may take; then it is a `timeout`."""
+    stop: bool = False
+    """Whether the first test that runs out of time ends the run."""
     limits: Limits = LIMITS
     nonce: str | None = None
     """Markers and names of this run; None: random. Fixed only where two runs are to leave equal states."""
@@ -97,16 +101,19 @@ def run_tests(sandbox: Sandbox, command: TestCommand) -> TestRun:
     Raises InfraFailure when the sandbox broke. A run that a limit ended is a TestRun without a report.
     """
     nonce = command.nonce or secrets.token_hex(16)
-    folder, plugin = f"/tmp/{nonce[:12]}", f"p{nonce[12:24]}"
+    names = hashlib.sha256(nonce.encode()).hexdigest()  # seen by the code under test, so not to tell of the nonce
+    folder, plugin = f"/tmp/{names[:12]}", f"p{names[12:24]}"
     job = {
         "nonce": nonce,
         "folder": folder,
         "tests": None if command.tests is None else list(command.tests),
         "test_cpu_s": command.test_cpu_s,
         "texts": command.texts,
+        "stop": command.stop,
         "trace": [f"{WORKSPACE}/{path}" for path in command.trace],
+        "frozen": [f"{WORKSPACE}/{path}" for path in command.frozen],
     }
-    text = f"{PLUGIN.read_text(encoding='utf-8')}\n\npytest_configure = load({json.dumps(job)!r})\n"
+    text = f"{_PLUGIN_TEXT}\n\npytest_configure = load({json.dumps(job)!r})\n"
     sandbox.put({f"{WORKSPACE}/{plugin}.py": text.encode(), f"{folder}/pytest.ini": b"[pytest]\n"})
     result = sandbox.run(
         _argv(command, folder, plugin),
@@ -120,8 +127,7 @@ def run_tests(sandbox: Sandbox, command: TestCommand) -> TestRun:
 def _argv(command: TestCommand, folder: str, plugin: str) -> list[str]:
     options = ["-p", plugin, *(part for name in OFF for part in ("-p", f"no:{name}"))]
     options += ["-c", f"{folder}/pytest.ini", f"--rootdir={WORKSPACE}", f"--basetemp={folder}/t"]
-    options += ["-q", "--tb=no", "--no-header", "--no-summary", "--continue-on-collection-errors"]
-    options += [f"--assert={'rewrite' if command.rewrite else 'plain'}"]
+    options += ["-q", "--tb=no", "--no-header", "--no-summary", "--continue-on-collection-errors", "--assert=plain"]
     paths = command.paths or test_files(command.tests or ())
     return ["python", "-m", "pytest", *options, *paths]
 
