@@ -37,6 +37,7 @@ def run(config: Mapping[str, Any]) -> None:
         linux.pivot(root)
         linux.make_read_only("/", recursive=False)
         _drop(config["uid"])
+        _check_readable(config)
         os.execve("/opt/bin/python", ["python", "-c", config["bootstrap"], config["next"]], config["environment"])
     except OSError as error:
         wire.send(control, {"error": str(error), "errno": error.errno})
@@ -59,6 +60,15 @@ def _drop(uid: int | None) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+
+
+def _check_readable(config: Mapping[str, Any]) -> None:
+    """As the user that sandboxes run under. Raises PermissionError naming the host's folder."""
+    for name, source in (("python", config["prefix"]), ("env", config["python_env"])):
+        if not os.access(f"/opt/{name}", os.R_OK | os.X_OK):
+            raise PermissionError(
+                f"sandboxes cannot read {source}: give others the right to read it (chmod -R a+rX {source})"
+            )
 
 
 def _build(root: Path, config: Mapping[str, Any]) -> None:

@@ -64,6 +64,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python_env(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with pytest in it, as the task builder makes one."""
     folder = tmp_path_factory.mktemp("env")
+    folder.chmod(0o755)
     for name in PACKAGES:
         found = importlib.util.find_spec(name)
         assert found is not None
