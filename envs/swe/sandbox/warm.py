@@ -6,6 +6,7 @@ was started with the same environment. Standard library only; loaded inside the 
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -43,6 +44,7 @@ def become_fresh(request: Mapping[str, Any]) -> str:
     sys.argv = ["-m", *request["argv"][3:]]
     sys.orig_argv = list(request["argv"])
     sys.path[0] = request["cwd"]
+    importlib.invalidate_caches()  # a folder on the path that was not there yet is remembered as none
     for name in [n for n in sys.modules if n == "refork" or n.startswith("refork.")]:
         del sys.modules[name]
     sys.modules["__main__"] = types.ModuleType("__main__")
