@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -23,6 +24,7 @@ from refork.envs.swe.sandbox.cgroup import MemoryGroup
 _ROOT_UIDS = (1_900_001_000, 65_533)
 """Ids a spawner started by root takes: outside every range that systems hand out, or the last of a small range."""
 _START_S = 30.0
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Spawner:
         if answer is None:
             raise UnsupportedHost(f"the sandbox spawner ended at its start; {self._last_words()}")
         if "error" in answer[0]:
-            raise UnsupportedHost(f"{answer[0]['error']}; `refork doctor` says what this host lacks and what to do")
+            raise UnsupportedHost(f"{answer[0]['error']} (`refork doctor` says what this host lacks and what to do)")
 
     def _last_words(self) -> str:
         """What the spawner wrote to its own output so far, for an error message."""
@@ -152,6 +154,7 @@ class Spawner:
             except UnsupportedHost as error:
                 ours.close()
                 self._warm_refused = str(error)
+                _LOG.warning("no preloaded interpreter, every warm command starts its own: %s", error)
         return self._warm is not None
 
     def spawn(self, request: Mapping[str, Any], *, warm: bool) -> Running:

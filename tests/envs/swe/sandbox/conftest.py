@@ -13,7 +13,7 @@ from refork.envs.swe.sandbox.base import Backend, Sandbox, SandboxSpec, Unsuppor
 from refork.envs.swe.sandbox.manifest import digest_tree
 from refork.envs.swe.sandbox.overlay import OverlayBackend
 
-PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
+PACKAGES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
 
 
 def _overlay(folder: Path) -> Backend:
@@ -69,7 +69,10 @@ def python_env(tmp_path_factory: pytest.TempPathFactory) -> Path:
         found = importlib.util.find_spec(name)
         assert found is not None
         assert found.origin is not None
-        shutil.copytree(Path(found.origin).parent, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if Path(found.origin).name == "__init__.py":
+            shutil.copytree(Path(found.origin).parent, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(found.origin, folder)
     return folder
 
 

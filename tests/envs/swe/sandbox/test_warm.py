@@ -78,13 +78,19 @@ def _without_times(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["-q"], ["-v", "--tb=short", "test_it.py::test_it"], ["nothing.py"], ["--version"], ["--no-such-option"]],
+    ("arguments", "said"),
+    [
+        (["-q"], "1 failed, 1 passed"),
+        (["-v", "--tb=short", "test_it.py::test_it"], "1 passed"),
+        (["nothing.py"], "file or directory not found: nothing.py"),
+        (["--no-such-option"], "unrecognized arguments"),
+    ],
 )
-def test_pytest_reports_the_same(sandbox: Sandbox, arguments: list[str]) -> None:
+def test_pytest_reports_the_same(sandbox: Sandbox, arguments: list[str], said: str) -> None:
     cold, warm = both(sandbox, ["python", "-m", "pytest", "-p", "no:cacheprovider", *arguments])
     assert warm.exit_code == cold.exit_code
     assert _without_times(warm.output) == _without_times(cold.output)
+    assert said in warm.output
 
 
 def test_edits_of_equal_size_within_a_second_run_the_new_code(sandbox: Sandbox) -> None:
