@@ -81,12 +81,11 @@ def _apart(bugs: Sequence[Mutation]) -> bool:
 
 def _audited(lab: Lab, mutant: Mutant, instance_id: str, seed: int) -> Built | Quarantined:
     broken = [mutant.observed, *(lab.again(mutant) for _ in range(RUNS - 1))]
-    clean = [lab.clean(mutant) for _ in range(RUNS)]
-    if flaky := outcome_difference(broken) or outcome_difference(clean):
+    if flaky := outcome_difference(broken):
         return Quarantined(instance_id, flaky)
-    if missed := [t for t in (*mutant.failing, *mutant.passing) if clean[0].outcomes.get(t) != "passed"]:
+    clean = lab.clean(mutant)  # the survey ran it three times, here it is these tests alone
+    if missed := [t for t in (*mutant.failing, *mutant.passing) if not clean.run.passed(t)]:
         return Quarantined(instance_id, f"{missed[0]} does not pass with the reference solution")
-    uncached = state_difference(broken) or state_difference(clean)
     return Built(
         instance_id=instance_id,
         package=lab.package,
@@ -98,7 +97,7 @@ def _audited(lab: Lab, mutant: Mutant, instance_id: str, seed: int) -> Built | Q
         fail_to_pass=mutant.failing,
         pass_to_pass=mutant.passing,
         bugs=len(mutant.bugs),
-        uncached=uncached or "",
+        uncached=state_difference(broken) or lab.survey.uncached,
         metadata={"seed": seed},
         secret={"mutations": [_secret(bug) for bug in mutant.bugs]},
     )

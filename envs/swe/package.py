@@ -10,7 +10,7 @@ from refork.envs.forkable import InfraFailure
 from refork.envs.swe.sandbox.base import SandboxSpec
 from refork.envs.swe.sandbox.manifest import digest_tree
 from refork.envs.swe.source_edit import decode
-from refork.envs.swe.testrun import path_variable
+from refork.envs.swe.testrun import PRELOAD, path_variable
 from refork.envs.swe.workspace import files_below, matching, unpack
 
 
@@ -40,7 +40,7 @@ class Package:
 
     def spec(self, python_env: Path) -> SandboxSpec:
         environment = {"PYTHONPATH": path_variable(self.layout.python_path)}
-        return SandboxSpec(self.folder, self.base_id, python_env=python_env, environment=environment)
+        return SandboxSpec(self.folder, self.base_id, python_env=python_env, environment=environment, preload=PRELOAD)
 
     def text(self, path: str) -> str:
         return decode((self.folder / path).read_bytes())

@@ -9,12 +9,11 @@ from functools import cached_property
 from pathlib import Path
 
 from refork.envs.forkable import InfraFailure
+from refork.envs.swe.audit import RUNS, Observation, observe, state_difference
 from refork.envs.swe.package import Package
 from refork.envs.swe.sandbox.base import Backend, Limits
-from refork.envs.swe.testrun import TestCommand, TestRun, run_tests
+from refork.envs.swe.testrun import TestCommand
 
-RUNS = 2
-"""Untraced runs beside the traced one; a test counts only if it passes in all."""
 SLOW_TEST_S = 0.2
 """A test that takes longer is in no task."""
 SURVEY_LIMITS = Limits(wall_s=300.0, cpu_s=240, output_bytes=16 << 20)
@@ -28,6 +27,8 @@ class Survey:
     durations: Mapping[str, float]
     trace: Mapping[str, Mapping[str, frozenset[int]]]
     """Lines by test and file."""
+    uncached: str = ""
+    """Why repeated runs do not leave the same state; empty when they do."""
 
     def covering(self, path: str, lines: Iterable[int]) -> tuple[str, ...]:
         """Tests that run one of `lines` of `path`, in suite order."""
@@ -47,19 +48,24 @@ class Survey:
 
 
 def survey(backend: Backend, package: Package, python_env: Path) -> Survey:
-    """Run the suite traced once and plain `RUNS` times. Raises InfraFailure when the suite does not run at all."""
+    """Run the suite traced once and plain as often as an audit does: to the mutation tasks of a package this *is* the
+    audit of the reference solution, which is the clean package. Raises InfraFailure when the suite does not run."""
     plain = [_run(backend, package, python_env, ()) for _ in range(RUNS)]
-    traced = _run(backend, package, python_env, package.source_files)
-    durations = {test: min(run.durations.get(test, 0.0) for run in plain) for test in plain[0].outcomes}
+    traced = _run(backend, package, python_env, package.source_files).run
+    runs = [observation.run for observation in plain]
+    durations = {test: min(run.durations.get(test, 0.0) for run in runs) for test in runs[0].outcomes}
     tests = tuple(
         test
         for test, seconds in durations.items()
-        if seconds <= SLOW_TEST_S and all(run.passed(test) for run in (*plain, traced))
+        if seconds <= SLOW_TEST_S and all(run.passed(test) for run in (*runs, traced))
     )
-    return Survey(tests, durations, traced.trace)
+    if not tests:
+        errors = " ".join(runs[0].collection_errors[:1])[-300:]
+        raise InfraFailure(f"no test of {package.name} {package.version} passes every time; first error: {errors}")
+    return Survey(tests, durations, traced.trace, state_difference(plain) or "")
 
 
-def _run(backend: Backend, package: Package, python_env: Path, trace: tuple[str, ...]) -> TestRun:
+def _run(backend: Backend, package: Package, python_env: Path, trace: tuple[str, ...]) -> Observation:
     command = TestCommand(
         tests=None,
         paths=package.layout.tests,
@@ -68,9 +74,10 @@ def _run(backend: Backend, package: Package, python_env: Path, trace: tuple[str,
         test_cpu_s=30.0,
         limits=SURVEY_LIMITS,
     )
-    with backend.open(package.spec(python_env)) as sandbox:
-        run = run_tests(sandbox, command)
-    if run.report != "whole":
-        tail = run.command.output.strip()[-300:]
-        raise InfraFailure(f"the suite of {package.name} {package.version} does not run: report {run.report}: {tail}")
-    return run
+    observed = observe(backend, package.spec(python_env), {}, command)
+    if observed.run.report != "whole":
+        tail = observed.run.command.output.strip()[-300:]
+        raise InfraFailure(
+            f"the suite of {package.name} {package.version} does not run: report {observed.run.report}: {tail}"
+        )
+    return observed

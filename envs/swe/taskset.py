@@ -12,7 +12,7 @@ from refork.envs.home import home
 from refork.envs.swe.sandbox.base import SandboxSpec
 from refork.envs.swe.task_rows import read_tasks
 from refork.envs.swe.tasks import Split, SWETask
-from refork.envs.swe.testrun import path_variable
+from refork.envs.swe.testrun import PRELOAD, path_variable
 
 TASKS = "tasks.jsonl"
 SOLUTIONS = "solutions.jsonl"
@@ -73,6 +73,7 @@ class TaskSet:
             python_env=self.python_env,
             image=task.metadata.get("image"),
             environment={"PYTHONPATH": path_variable(task.python_path)},
+            preload=PRELOAD,
         )
 
     def test_texts(self, task: SWETask) -> dict[str, bytes]:

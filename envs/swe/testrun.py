@@ -23,8 +23,21 @@ LIMITS = Limits(wall_s=120.0, cpu_s=30, output_bytes=8 << 20)
 TRACE_BYTES = 256 << 20
 PLUGIN = Path(__file__).with_name("judge_plugin.py")
 _PLUGIN_TEXT = PLUGIN.read_text(encoding="utf-8")
-OFF = ["cacheprovider", "pastebin", "junitxml", "stepwise", "faulthandler", "unraisableexception", "threadexception"]
-"""Plugins of pytest's own that a judgement does not need; two of them collect garbage five times at the end."""
+OFF = (
+    "cacheprovider",
+    "doctest",
+    "faulthandler",
+    "junitxml",
+    "pastebin",
+    "setuponly",
+    "setupplan",
+    "stepwise",
+    "threadexception",
+    "unraisableexception",
+)
+"""Plugins of pytest's own that a judgement does not need; the last two collect garbage five times at the end."""
+PRELOAD = ("pytest", "pdb", *(f"_pytest.{name}" for name in ("helpconfig", "skipping", "unittest", "warnings")))
+"""What a warm interpreter imports ahead: all that every run needs."""
 
 
 @dataclass(frozen=True)
