@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from refork.envs.forkable import StateRef
 
@@ -198,6 +198,10 @@ class Backend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close what is shared; sandboxes still open are closed too."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """What is shared is not copied (Gymnasium copies the arguments that an environment is made with)."""
+        return self
 
     @classmethod
     @abstractmethod

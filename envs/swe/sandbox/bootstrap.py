@@ -31,9 +31,15 @@ _ZYGOTE = (
     + """
 request = package.zygote.run(config)
 name = package.warm.become_fresh(request)
+package_warm_end = package.warm.end_with
 del package, module, config, request, types, json, path
 import runpy
-runpy._run_module_as_main(name)
+try:
+    runpy._run_module_as_main(name)
+except SystemExit:
+    raise
+except BaseException as error:
+    package_warm_end(error)
 """
 )
 _ZYGOTE_MODULES = ("linux", "wire", "seccomp", "inside", "warm", "zygote")

@@ -6,6 +6,7 @@ was started with the same environment. Standard library only; loaded inside the 
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import signal
@@ -43,9 +44,21 @@ def become_fresh(request: Mapping[str, Any]) -> str:
     time.tzset()
     sys.argv = ["-m", *request["argv"][3:]]
     sys.orig_argv = list(request["argv"])
-    sys.path[0] = request["cwd"]
+    sys.path.insert(0, request["cwd"])
     importlib.invalidate_caches()  # a folder on the path that was not there yet is remembered as none
     for name in [n for n in sys.modules if n == "refork" or n.startswith("refork.")]:
         del sys.modules[name]
     sys.modules["__main__"] = types.ModuleType("__main__")
     return str(request["module"])
+
+
+def end_with(error: BaseException) -> None:
+    """What the interpreter does with an exception nobody caught, without our own frame in the traceback."""
+    error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    sys.excepthook(type(error), error, error.__traceback__)
+    if isinstance(error, KeyboardInterrupt):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from refork.envs.swe.sandbox.base import Backend, Sandbox, SandboxSpec, Unsuppor
 from refork.envs.swe.sandbox.manifest import digest_tree
 from refork.envs.swe.sandbox.overlay import OverlayBackend
 
-PACKAGES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
+DISTRIBUTIONS = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
 def _overlay(folder: Path) -> Backend:
@@ -65,14 +65,12 @@ def python_env(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with pytest in it, as the task builder makes one."""
     folder = tmp_path_factory.mktemp("env")
     folder.chmod(0o755)
-    for name in PACKAGES:
-        found = importlib.util.find_spec(name)
-        assert found is not None
-        assert found.origin is not None
-        if Path(found.origin).name == "__init__.py":
-            shutil.copytree(Path(found.origin).parent, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(found.origin, folder)
+    for name in DISTRIBUTIONS:
+        distribution = importlib.metadata.distribution(name)
+        for file in distribution.files or ():
+            if ".." not in file.parts and file.suffix != ".pyc":
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(str(distribution.locate_file(file)), folder / file)
     return folder
 
 
