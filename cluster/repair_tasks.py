@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import get_args
 
+from refork.cluster.tasks import check_options
 from refork.envs.forkable import BadInput, ForkableEnv
 from refork.envs.home import home
 from refork.envs.registry import make_env
@@ -19,6 +20,9 @@ from refork.replay.dag import StateDag
 from refork.replay.policy import Policy
 from refork.trainers.config import EnvConfig
 
+OPTIONS = ("size", "max_steps")
+"""Keywords of RepairMenuEnv that a job may set."""
+
 
 class RepairSource:
     """Mutation tasks of a built task set, in one shared backend and one shared cache per process."""
@@ -26,7 +30,8 @@ class RepairSource:
     feature_names = FEATURES
 
     def __init__(self, env: EnvConfig) -> None:
-        """Raises BadInput: no task set, a package that is not in it, a package in two splits."""
+        """Raises BadInput: no task set, an option it lacks, a package that is not in it, a package in two splits."""
+        check_options(env.options, OPTIONS)
         self._env = env
         self._set = TaskSet.open(env.tasks)
         self._tasks = {t.instance_id: t for t in self._set.tasks if t.kind == "mutation"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import ClassVar, Protocol
 
@@ -47,6 +48,8 @@ class ChainSource:
     }
 
     def __init__(self, env: EnvConfig) -> None:
+        """Raises BadInput for an option that the chain does not have."""
+        check_options(env.options, ["length"])
         self._env = env
 
     def names(self, split: Split) -> list[str]:
@@ -56,16 +59,22 @@ class ChainSource:
         return "chain"
 
     def make(self, task: str) -> ForkableEnv:
-        try:
-            return ChainEnv(task, **self._env.options)
-        except TypeError as error:
-            raise BadInput(f"env.options: {error}") from error
+        return ChainEnv(task, **self._env.options)
 
     def baselines(self) -> dict[str, Policy]:
         return {}
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def check_options(options: Mapping[str, object], known: Sequence[str]) -> None:
+    """Raises BadInput for an option of the environment that is not among the known."""
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            guess = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+            raise BadInput(f"env.options.{name}: the environment has no such option; {guess}")
 
 
 def task_source(env: EnvConfig) -> TaskSource:

@@ -51,10 +51,11 @@ def evaluate(
     out
         File for the results as JSON; default: evaluation-SPLIT.json in the checkpoint's run.
     """
+    path = find(checkpoint)
+
     from refork.cluster.checkpoint import read
     from refork.cluster.evaluating import evaluate_checkpoint
 
-    path = find(checkpoint)
     loaded = read(path)
     job = _adjusted(JobConfig.model_validate(loaded.meta["job"]), attempts, tasks, actors)
     target = out or path.parent.parent / f"evaluation-{split}.json"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from refork.cluster.resources import check_resources
 from refork.cluster.run_folder import RunFolder, create, newest_run, saved_job
 from refork.cluster.toml import dumps
 from refork.envs.forkable import BadInput, InfraFailure
@@ -51,6 +52,8 @@ def train(
 
 
 def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resume: bool = False) -> int:
+    check_resources(config.rollout.actors)
+
     from refork.cluster.reaper import sweep
     from refork.cluster.training import prepare
     from refork.cluster.training import train as run

@@ -1,0 +1,49 @@
+"""Runs `refork` as a person would: the installed command, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REFORK = str(Path(sys.executable).with_name("refork"))
+SMALL = ("chain_small", "--trainer.updates", "6", "--checkpoint.every", "2")
+"""A job of a second, with checkpoints on the way."""
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """As a new user's: no key, nothing kept from before."""
+    own = {"HOME": str(folder), "REFORK_HOME": str(folder / ".refork"), "COLUMNS": "120", **more}
+    return {k: v for k, v in os.environ.items() if not k.startswith(("WANDB", "RAY_", "REFORK"))} | own
+
+
+def refork(folder: Path, *arguments: str, timeout_s: float = 120, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run to the end; output as text."""
+    return subprocess.run(
+        [REFORK, *arguments],
+        cwd=folder,
+        env=environment(folder, **more),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start and leave running; output is kept for `communicate`."""
+    return subprocess.Popen(
+        [REFORK, *arguments],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run_folder(folder: Path) -> Path:
+    """The only run in `folder`."""
+    (run,) = (folder / "runs").iterdir()
+    return run

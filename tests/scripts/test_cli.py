@@ -1,0 +1,111 @@
+"""The command as a whole: help at once, one line for what is wrong, exit codes."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scripts.commands import environment, refork
+
+COMMANDS = ("train", "evaluate", "fork", "tasks", "clean", "doctor")
+
+_WATCHED = """
+import sys
+from refork.scripts.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+heavy = sorted({name.split(".")[0] for name in sys.modules} & {"torch", "ray", "wandb", "docker", "gymnasium"})
+print("HEAVY", heavy)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("train", "--help"),
+        ("evaluate", "--help"),
+        ("fork", "--help"),
+        ("train", "chain_small", "--dry-run"),
+    ],
+)
+def test_help_and_dry_runs_import_nothing_heavy(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", _WATCHED, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "HEAVY []", done.stdout
+
+
+def _cpu_seconds() -> float:
+    """Of children that ended: unlike wall time it does not depend on what else runs here."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_help_names_every_command_in_half_a_second(tmp_path: Path) -> None:
+    begun = _cpu_seconds()
+    done = refork(tmp_path, "--help")
+    assert _cpu_seconds() - begun < 0.5
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in COMMANDS)
+
+
+def test_a_dry_run_takes_half_a_second_and_leaves_nothing(tmp_path: Path) -> None:
+    begun = _cpu_seconds()
+    done = refork(tmp_path, "train", "chain_small", "--seed", "7", "--dry-run")
+    assert _cpu_seconds() - begun < 0.5
+    assert done.stdout.splitlines()[:2] == ['name = "chain_small"', "seed = 7"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("trian",), 'Unknown command "trian". Did you mean "train"?'),
+        (("train",), 'Command "train" parameter JOB requires an argument.'),
+        (("train", "nowhere.toml"), "nowhere.toml: no such job file, nor a recipe of that name"),
+        (("train", "chain_smal"), "did you mean chain_small?"),
+        (("train", "--seed", "3", "chain_small"), "Keys of the job are given after the job file"),
+        (("train", "chain_small", "--trainer.lerning_rate", "1"), "did you mean trainer.learning_rate?"),
+        (("train", "chain_small", "--dryrun"), "--dryrun: unknown key; did you mean --dry-run?"),
+        (("train", "chain_small", "--agent.kind", "nobody"), "no agent 'nobody'; there are: edit_scorer"),
+        (("train", "chain_small", "--env.id", "refork/Chan-v0"), "did you mean refork/Chain-v0?"),
+        (
+            ("train", "chain_small", "--env.options.lenth", "3"),
+            "env.options.lenth: the environment has no such",
+        ),
+        (("train", "chain_small", "--rollout.actors", "999"), "999 actors need as many CPU cores"),
+        (("train", "chain_small", "--resume"), "no run named chain_small to resume"),
+        (("evaluate", "nowhere"), "nowhere: no such checkpoint or run"),
+        (("evaluate", "nowhere", "--split", "held"), 'Did you mean "held_out"'),
+        (("fork", "nowhere", "chain-1", "--step", "0"), "nowhere: not the folder of a run"),
+        (("clean", "--al"), "Unknown option: --al."),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = refork(tmp_path, *arguments)
+    assert message in done.stderr
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line]) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_clean_says_what_it_removed(tmp_path: Path) -> None:
+    done = refork(tmp_path, "clean", DOCKER_HOST="unix:///nowhere.sock")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1:] == [
+        "owners of sandbox layers: nothing to remove",
+        "containers: nothing to remove",
+    ]
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m refork.scripts.cli train chain_small --dry-run | true"
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stderr == ""
