@@ -62,6 +62,16 @@ def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What a step took, as `info["spent"]`. It is no part of what happened, so any two are equal."""
+
+    executed: bool = field(compare=False)
+    """Whether anything was really executed; False when the cache answered."""
+    seconds: float = field(compare=False)
+    """Seconds it took, or had taken when the cache learned of it."""
+
+
+@dataclass(frozen=True)
 class StateRef:
     """How a node of the state DAG is restored.
 

@@ -50,7 +50,7 @@ class ForkConfig:
     """K: other actions per fork point."""
     replays: int = 0
     """M - 1: fresh continuations with the action taken."""
-    floor: float = 1e-3
+    floor: float = 1e-6
     """A point is skipped when no other action has at least this probability."""
     noise: Noise = "fresh"
     """Exogenous randomness of a branch."""
@@ -156,7 +156,8 @@ class _Player:
         self.decisions.append(
             Decision(ref.state_id, observation, action, log_prob, probability, entropy(probabilities), ref)
         )
-        self.executed += bool(info.get("executed", True))
+        spent = info.get("spent")
+        self.executed += spent is None or spent.executed
         return after, terminated or truncated
 
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from refork.envs.forkable import Edge, ExecutionCache, Noise, Outcome, StateMismatch, StateRef
+from refork.envs.forkable import Edge, ExecutionCache, Noise, Outcome, Spent, StateMismatch, StateRef
 from refork.envs.swe.grading import grade
-from refork.envs.swe.judging import Grader, Judge, Judgement, reward_of
+from refork.envs.swe.judging import Grader, Judge, Judgement, both, reward_of
 from refork.envs.swe.lazy_sandbox import LazySandbox, Step
 from refork.envs.swe.sandbox.base import Backend, CommandResult, Limits
 from refork.envs.swe.tasks import SWETask
@@ -95,21 +95,20 @@ class SWEEnv(gymnasium.Env[Observation, str]):
         """The untouched workspace; the output is the problem statement."""
         super().reset(seed=seed)
         self.episode = Episode((), self.max_steps, self.seconds)
-        return observation(self.task.problem_statement), {**self._info(), "executed": False, "cost_s": 0.0}
+        return observation(self.task.problem_statement), {**self._info(), "spent": Spent(False, 0.0)}
 
     def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Raises InfraFailure when the sandbox broke, StateMismatch when a replayed command led elsewhere."""
         if self.episode.ended:
             raise gymnasium.error.ResetNeeded(f"the episode is over ({self.episode.ended}): reset or restore first")
-        seen, executed, cost_s = self._command(action)
+        seen, spent = self._command(action)
         self.episode = replace(self.episode, ended=self.episode.ended or self._exhausted())
-        info: dict[str, Any] = {"executed": executed, "cost_s": cost_s}
+        info: dict[str, Any] = {"spent": spent}
         reward = 0.0
         if self.episode.ended:
             judgement = self._judge()
             reward = reward_of(judgement.outcome)
-            info = {"executed": executed or judgement.executed, "cost_s": cost_s + judgement.cost_s}
-            info["outcome"] = judgement.outcome
+            info = {"spent": both(spent, judgement.spent), "outcome": judgement.outcome}
         ended = self.episode.ended
         return seen, reward, ended == "submitted", ended.startswith("out of"), {**self._info(), **info}
 
@@ -172,18 +171,18 @@ class SWEEnv(gymnasium.Env[Observation, str]):
             return "out of time"
         return "out of steps" if self.episode.steps_left == 0 else ""
 
-    def _command(self, command: str) -> tuple[Observation, bool, float]:
+    def _command(self, command: str) -> tuple[Observation, Spent]:
         e = replace(self.episode, steps_left=self.episode.steps_left - 1)
         if command.strip() == SUBMIT:
             self.episode = replace(e, ended="submitted")
-            return observation(""), False, 0.0
+            return observation(""), Spent(False, 0.0)
         edge = self.cache.lookup(self.task.instance_id, self.workspace_id, self._key(command)) if self.cache else None
         executed = edge is None
         if edge is None:
             edge = self._execute(command)
         step = Step(command, edge.child_id)
         self.episode = replace(e, path=(*e.path, step), seconds_left=e.seconds_left - edge.cost_s)
-        return decode_observation(edge.observation), executed, edge.cost_s
+        return decode_observation(edge.observation), Spent(executed, edge.cost_s)
 
     def _execute(self, command: str) -> Edge:
         sandbox = self.sandbox.at(self.episode.path)

@@ -14,6 +14,7 @@ from refork.envs.forkable import (
     InfraFailure,
     Outcome,
     Reward,
+    Spent,
     outcome_from_json,
     outcome_to_json,
 )
@@ -28,8 +29,7 @@ ACTION = "grade:1"
 
 class Judgement(NamedTuple):
     outcome: Outcome
-    executed: bool
-    cost_s: float
+    spent: Spent
 
 
 class Judge:
@@ -42,20 +42,24 @@ class Judge:
     def grade(self, workspace_id: str, at: Callable[[], Sandbox]) -> Judgement:
         """The outcome of a workspace; `at` gives a sandbox that is in it, and is called only when needed."""
         if workspace_id in self._known:
-            return Judgement(self._known[workspace_id], False, 0.0)
+            return Judgement(self._known[workspace_id], Spent(False, 0.0))
         edge = self.cache.lookup(self.task.instance_id, workspace_id, ACTION) if self.cache else None
         if edge is not None:
-            outcome, executed, cost_s = outcome_from_json(json.loads(edge.observation)), False, edge.cost_s
+            outcome, spent = outcome_from_json(json.loads(edge.observation)), Spent(False, edge.cost_s)
         else:
             started = time.perf_counter()
-            outcome, executed = self.grader(at(), self.task, self.tasks), True
-            cost_s = time.perf_counter() - started
+            outcome = self.grader(at(), self.task, self.tasks)
+            spent = Spent(True, time.perf_counter() - started)
         if isinstance(outcome, Reward):
             self._known[workspace_id] = outcome
-            if self.cache and executed:
-                edge = Edge(json.dumps(outcome_to_json(outcome)).encode(), cost_s, workspace_id)
+            if self.cache and spent.executed:
+                edge = Edge(json.dumps(outcome_to_json(outcome)).encode(), spent.seconds, workspace_id)
                 self.cache.record(self.task.instance_id, workspace_id, ACTION, edge)
-        return Judgement(outcome, executed, cost_s)
+        return Judgement(outcome, spent)
+
+
+def both(one: Spent, other: Spent) -> Spent:
+    return Spent(one.executed or other.executed, one.seconds + other.seconds)
 
 
 def reward_of(outcome: Outcome) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from refork.envs.forkable import Edge, ExecutionCache, StateRef
+from refork.envs.forkable import Edge, ExecutionCache, Spent, StateRef
 from refork.envs.swe.localise import Line, Spectrum, Verdict
 from refork.envs.swe.sandbox.base import Limits, Sandbox
 from refork.envs.swe.testrun import PLUGIN, TestCommand, TestRun, run_tests
@@ -23,11 +23,10 @@ LIMITS = Limits(wall_s=60.0, cpu_s=20, output_bytes=1 << 20)
 
 @dataclass(frozen=True)
 class Probe:
-    """One asked-for run: what it showed, whether it was really executed, what it cost when it was."""
+    """One run that was asked for: what it showed, what it took."""
 
     spectrum: Spectrum
-    executed: bool
-    cost_s: float
+    spent: Spent
 
 
 class Prober:
@@ -64,7 +63,7 @@ class Prober:
         key = (workspace_id, action)
         if key in self._memo:
             self._memo.move_to_end(key)
-            return Probe(self._memo[key], False, 0.0)
+            return Probe(self._memo[key], Spent(False, 0.0))
         edge = self.cache.lookup(self.task, workspace_id, action) if self.cache else None
         executed = edge is None
         if edge is None:
@@ -73,7 +72,7 @@ class Prober:
         self._memo[key] = spectrum
         if len(self._memo) > MEMO:
             self._memo.popitem(last=False)
-        return Probe(spectrum, executed, edge.cost_s)
+        return Probe(spectrum, Spent(executed, edge.cost_s))
 
     def _action(self, tests: tuple[str, ...]) -> str:
         parts = [list(tests), self.command.python_path, self.command.trace, self.command.test_cpu_s, _PLUGIN_ID]

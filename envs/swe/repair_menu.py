@@ -13,11 +13,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from refork.envs.forkable import ExecutionCache, Noise, Outcome, StateMismatch, StateRef
+from refork.envs.forkable import ExecutionCache, Noise, Outcome, Spent, StateMismatch, StateRef
 from refork.envs.swe import features
 from refork.envs.swe.features import FEATURES, KINDS, Trial, Whole
 from refork.envs.swe.grading import grade
-from refork.envs.swe.judging import Grader, reward_of
+from refork.envs.swe.judging import Grader, both, reward_of
 from refork.envs.swe.localise import Spectrum
 from refork.envs.swe.menu import Item, build_menu
 from refork.envs.swe.prober import Probe
@@ -98,8 +98,8 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         probe = self._start()
         known = self._known_failing(probe.spectrum)
         self.state = RepairState((), {}, self.max_steps).learned(self.bench.workspaces.start.id, failing=known)
-        info = {**self._info(), "executed": probe.executed, "cost_s": probe.cost_s}
-        return self.observe(), {**info, "problem_statement": self.bench.task.problem_statement}
+        info = {**self._info(), "spent": probe.spent, "problem_statement": self.bench.task.problem_statement}
+        return self.observe(), info
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if self.state.ended:
@@ -109,14 +109,12 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         probe = self._act(int(action)) if valid else None
         if not self.state.ended and self.state.steps_left == 0:
             self.state = replace(self.state, ended="out of steps")
-        info: dict[str, Any] = {"invalid": not valid, "executed": False, "cost_s": 0.0}
-        if probe is not None:
-            info |= {"executed": probe.executed, "cost_s": probe.cost_s}
+        info: dict[str, Any] = {"invalid": not valid, "spent": probe.spent if probe else Spent(False, 0.0)}
         reward = 0.0
         if self.state.ended:
-            outcome, executed, cost_s = self.bench.grade(self.workspace)
+            outcome, spent = self.bench.grade(self.workspace)
             reward = reward_of(outcome)
-            info |= {"outcome": outcome, "executed": info["executed"] or executed, "cost_s": info["cost_s"] + cost_s}
+            info |= {"outcome": outcome, "spent": both(info["spent"], spent)}
         terminated, truncated = self.state.ended == "submitted", self.state.ended == "out of steps"
         return self.observe(), reward, terminated, truncated, {**self._info(), **info}
 
@@ -143,7 +141,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         return self.observe()
 
     def grade(self) -> Outcome:
-        return self.bench.grade(self.workspace)[0]
+        return self.bench.grade(self.workspace).outcome
 
     # ---- what people and language models read
 

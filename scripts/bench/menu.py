@@ -70,7 +70,7 @@ def play(env: RepairMenuEnv, policy: OchiaiGreedy | Uniform, rng: np.random.Gene
         action = int(rng.choice(len(probabilities), p=probabilities))
         observation, _, terminated, truncated, info = env.step(action)
         ended = terminated or truncated
-        steps, executed = steps + 1, executed + bool(info["executed"])
+        steps, executed = steps + 1, executed + bool(info["spent"].executed)
     solved = float(info["outcome"] == Reward(1.0))
     return {"solved": solved, "steps": steps, "executed": executed, "seconds": time.perf_counter() - begun}
 

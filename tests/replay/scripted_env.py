@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from refork.envs.forkable import InfraFailure, Noise, Obs, Outcome, Reward, StateMismatch, StateRef, Timeout
+from refork.envs.forkable import InfraFailure, Noise, Obs, Outcome, Reward, Spent, StateMismatch, StateRef, Timeout
 
 LENGTH = 4
 
@@ -46,7 +46,7 @@ class ScriptedEnv:
         self.choices = (*self.choices, action)
         executed = self.choices not in self.cached
         self.cached.add(self.choices)
-        return {}, 0.0, len(self.choices) == LENGTH, False, {"executed": executed}
+        return {}, 0.0, len(self.choices) == LENGTH, False, {"spent": Spent(executed, 0.0)}
 
     @property
     def state_id(self) -> str:

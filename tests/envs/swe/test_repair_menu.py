@@ -215,10 +215,10 @@ def test_what_is_in_the_cache_needs_no_sandbox(two_bugs: RepairMenuEnv, cache: M
     tasks = toy_tasks(tmp_path, "direction", "arithmetic")
     env = RepairMenuEnv(tasks, tasks.tasks[0], BrokenBackend(), cache)
     _, info = env.reset(seed=0)
-    assert not info["executed"]
-    assert info["cost_s"] > 0
+    assert not info["spent"].executed
+    assert info["spent"].seconds > 0
     _, reward, *_, info = do(env, LOW, "run", SUM, "run", "submit")
-    assert (reward, info["executed"]) == (1.0, False)
+    assert (reward, info["spent"].executed) == (1.0, False)
     env.reset(seed=0)
     with pytest.raises(InfraFailure, match="no sandbox here"):
         do(env, NEVER_RUN, "run")
