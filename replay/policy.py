@@ -25,7 +25,7 @@ def sample(probabilities: np.ndarray, rng: np.random.Generator) -> int:
 def entropy(probabilities: np.ndarray) -> float:
     """Entropy in nats."""
     positive = probabilities[probabilities > 0]
-    return float(-(positive * np.log(positive)).sum())
+    return -float(positive @ np.log(positive))
 
 
 def greedy(probabilities: np.ndarray) -> int:

@@ -24,7 +24,7 @@ class AlgorithmConfig(PolicyGradientConfig):
     """Other actions played per fork point (K)."""
     replays: int = Field(0, ge=0)
     """Fresh continuations with the taken action per fork point (M - 1)."""
-    floor: float = Field(1e-3, ge=0, lt=1)
+    floor: float = Field(1e-6, ge=0, lt=1)
     """A point is skipped when no other action is at least that probable."""
     noise: Literal["same", "fresh"] = "fresh"
     """Exogenous randomness of branches."""
