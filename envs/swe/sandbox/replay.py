@@ -92,14 +92,14 @@ class ReplaySandbox(Sandbox):
         return StateRef(self.state_id, {"actions": [[a.kind, dict(a.arguments), a.digest] for a in self._actions]})
 
     def restore(self, ref: StateRef) -> None:
-        """O(actions). Raises StateMismatch at the first action that does not do what it did."""
+        """O(actions). Raises StateMismatch at the first action that does not do what it did; then nothing changes."""
         actions = [Action(kind, arguments, digest) for kind, arguments, digest in ref.payload["actions"]]
+        again = ReplaySandbox(self.inner, self.spec, actions)
+        if again.state_id != ref.state_id:
+            again.close()
+            raise StateMismatch(f"replayed {len(actions)} actions: expected state {ref.state_id}, got {again.state_id}")
         self._sandbox.close()
-        self._actions = []
-        self._sandbox = self.inner.open(self.spec)
-        self._replay(actions)
-        if self.state_id != ref.state_id:
-            raise StateMismatch(f"replayed {len(actions)} actions: expected state {ref.state_id}, got {self.state_id}")
+        self._sandbox, self._actions = again._sandbox, again._actions
 
     def fork(self) -> Sandbox:
         return ReplaySandbox(self.inner, self.spec, self._actions)
