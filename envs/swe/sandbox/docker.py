@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -81,6 +81,15 @@ class DockerBackend(Backend):
         environment = {**DEFAULT_ENVIRONMENT, **spec.environment}
         return Kind(self._images[key], tuple(sorted(environment.items())), spec.preload, spec.limits)
 
+    def retain(self, ref: StateRef) -> None:
+        """Keep the state of `ref` after this backend is closed, until `collect` is not told of it any more."""
+        if "state" in ref.payload:
+            self.states.keep(ref.payload["state"])
+
+    def collect(self, live: Iterable[StateRef]) -> None:
+        """Of the retained states, keep only those in `live`."""
+        self.states.collect({ref.payload["state"] for ref in live if "state" in ref.payload})
+
     def forget(self, sandbox: DockerSandbox) -> None:
         """Called by a sandbox that is closed."""
         self._sandboxes.discard(sandbox)
@@ -90,6 +99,7 @@ class DockerBackend(Backend):
             sandbox.close()
         self.pool.close()
         self.client.close()
+        self.states.close()
 
     @classmethod
     def probe(cls) -> list[Finding]:
@@ -116,6 +126,7 @@ class DockerSandbox(Sandbox):
         self._base = _base_of(spec.base, spec.base_id)
         self._container: Container | None = backend.pool.take(kind)
         self._changes: dict[str, Entry] = {}
+        self._revision = -1
 
     @property
     def container_name(self) -> str:
@@ -173,28 +184,31 @@ class DockerSandbox(Sandbox):
     @property
     def changes(self) -> Mapping[str, Entry]:
         container = self._live()
-        if container.scan():
-            self._changes = difference(self._base.rows, container.rows)
+        revision = container.scan()
+        if revision != self._revision:
+            self._changes, self._revision = difference(self._base.rows, container.rows), revision
         return self._changes
 
     def snapshot(self) -> StateRef:
         changes = self.changes
         state_id = digest_state(self.spec.base_id, changes)
-        if state_id not in self._backend.states:
-            self._backend.states.save(state_id, changes, self._live().read)
-        return StateRef(state_id)
+        self._backend.states.save(state_id, changes, self._live().read)
+        return StateRef(state_id, {"state": state_id, "bytes": self._backend.states.size(changes)})
 
     def restore(self, ref: StateRef) -> None:
+        at_base = ref.state_id == digest_state(self.spec.base_id, {})
+        changes = {} if at_base else self._backend.states.load(ref.payload.get("state", ref.state_id))
+        kept = digest_state(self.spec.base_id, changes)
+        if kept != ref.state_id:
+            raise StateMismatch(f"what is kept gives state {kept}, not {ref.state_id}")
         self._replace_if_broken()
-        kept = ref.state_id != digest_state(self.spec.base_id, {})
-        changes = self._backend.states.load(ref.state_id) if kept else {}
         self._become(changes)
-        _verify(ref, self.spec.base_id, changes, self._changes)
+        _verify(ref, self.spec.base_id, changes, self.changes)
 
     def _become(self, changes: Mapping[str, Entry]) -> None:
         container = self._live()
         container.become(applied(self._base.rows, changes), functools.partial(self._content, changes))
-        self._changes = difference(self._base.rows, container.rows)
+        self._revision = -1
 
     def _replace_if_broken(self) -> None:
         container = self._live()
@@ -206,7 +220,7 @@ class DockerSandbox(Sandbox):
     def _content(self, changes: Mapping[str, Entry], path: str, entry: Entry) -> bytes:
         if entry.kind not in CONTENT:
             return b""
-        return self._backend.states.content(entry.digest) if path in changes else self._base.content(path)
+        return self._backend.states.content(path, entry.digest) if path in changes else self._base.content(path)
 
     def fork(self) -> DockerSandbox:
         return self._backend.open(self.spec, self.snapshot())
@@ -225,12 +239,10 @@ def _text(body: bytes, head: int, total: int) -> tuple[str, int]:
 
 
 def _verify(ref: StateRef, base_id: str, wanted: Mapping[str, Entry], found: Mapping[str, Entry]) -> None:
-    if digest_state(base_id, found) == ref.state_id:
-        return
-    for path in sorted(wanted.keys() | found.keys()):
-        if wanted.get(path) != found.get(path):
-            raise StateMismatch(f"{path}: {found.get(path)} where state {ref.state_id[:12]} has {wanted.get(path)}")
-    raise StateMismatch(f"the state kept as {ref.state_id[:12]} has another id, {digest_state(base_id, found)[:12]}")
+    """Raises StateMismatch when the container does not hold what it was told to."""
+    if digest_state(base_id, found) != ref.state_id:
+        path = min(p for p in wanted.keys() | found.keys() if wanted.get(p) != found.get(p))
+        raise StateMismatch(f"{path}: {found.get(path)} where state {ref.state_id[:12]} has {wanted.get(path)}")
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ class Container:
         self.client, self.name, self.link, self.limits = client, name, link, limits
         self.rows: dict[str, Entry] = {}
         """What is below /testbed and /tmp as of the last `scan` or `become`."""
+        self._revision = 0
 
     def ask(self, op: str, *, body: Any = b"", size: int | None = None, wait_s: float = 60.0, **fields: Any) -> Any:
         """One request; (header, body) of its reply. Raises InfraFailure, and OSError or ValueError if refused."""
@@ -89,16 +90,17 @@ class Container:
             return InfraFailure(f"in container {self.name}: {header['text']} ({header['path']})")
         return OSError(header["errno"], header["text"], header["path"])
 
-    def scan(self) -> bool:
-        """Bring `rows` up to date; whether anything differs from the last time."""
-        return self._learn(self.ask("scan", wait_s=300.0)[0])
+    def scan(self) -> int:
+        """Bring `rows` up to date; how often they have changed so far."""
+        self._learn(self.ask("scan", wait_s=300.0)[0])
+        return self._revision
 
-    def _learn(self, header: Mapping[str, Any]) -> bool:
+    def _learn(self, header: Mapping[str, Any]) -> None:
         for path, (kind, mode, digest) in header["changed"].items():
             self.rows[path] = Entry(kind, mode, digest)
         for path in header["gone"]:
             del self.rows[path]
-        return bool(header["changed"] or header["gone"])
+        self._revision += bool(header["changed"] or header["gone"])
 
     def become(self, target: Mapping[str, Entry], content: Callable[[str, Entry], bytes]) -> None:
         """Make the content equal to `target`; only what differs is sent. `content` gives a path's bytes."""

@@ -120,22 +120,24 @@ class Tree:
         A link's content is its target. Parents come before children in `make`; a path in the way is removed.
         """
         self.dirty = True
+        checked: set[str] = set()
         for path in remove:
-            self._check(path)
+            self._check(path, checked)
             remove_tree(Path(path))
         offset = 0
+        checked.clear()
         for path, kind, mode, size in make:
-            self._check(path)
+            self._check(path, checked)
             self._make(path, kind, mode, body[offset : offset + size])
             offset += size
 
-    def _check(self, path: str) -> None:
-        if path in self.roots:
-            return
-        parent = os.path.dirname(path)
-        inside = any(parent == root or parent.startswith(root + "/") for root in self.roots)
-        if not inside or os.path.realpath(parent) != parent:
-            raise ValueError(f"not a path of the state: {path!r}")
+    def _check(self, path: str, checked: set[str]) -> None:
+        """All above `path` are folders of the state; `checked` are known to be, and learn more."""
+        folder = path
+        while folder not in self.roots and (folder := os.path.dirname(folder)) not in checked:
+            if len(folder) < 2 or os.path.islink(folder) or not os.path.isdir(folder):
+                raise ValueError(f"not a path of the state: {path!r}")
+            checked.add(folder)
 
     def _make(self, path: str, kind: str, mode: int, content: memoryview) -> None:
         if kind != "dir" or not _is_folder(path):
@@ -154,7 +156,7 @@ class Tree:
 
     def read(self, path: str) -> bytes:
         """A file's bytes or a link's target."""
-        self._check(path)
+        self._check(path, set())
         if os.path.islink(path):
             return os.readlink(os.fsencode(path))
         with open(path, "rb", opener=_no_follow) as source:

@@ -346,8 +346,9 @@ def test_a_damaged_state_is_refused_with_the_first_difference(sandbox: DockerSan
     blob = sandbox._backend.folder / "blobs" / entry.digest
     blob.write_bytes(b"bad")
     sandbox.put({"/testbed/b": None})
-    with pytest.raises(StateMismatch, match=r"/testbed/b: .*where state"):
+    with pytest.raises(StateMismatch, match=r"/testbed/b: content .* is kept where the state has"):
         sandbox.restore(ref)
+    assert set(sandbox.changes) == {"/testbed/a"}
     blob.write_bytes(b"two")
     sandbox.restore(ref)
 
@@ -355,6 +356,32 @@ def test_a_damaged_state_is_refused_with_the_first_difference(sandbox: DockerSan
 def test_a_state_that_is_not_kept_is_an_infra_failure(sandbox: DockerSandbox) -> None:
     with pytest.raises(InfraFailure, match="state 000000000000 is not kept"):
         sandbox.restore(StateRef("0" * 64))
+
+
+def test_states_live_as_long_as_someone_has_them(backend: DockerBackend, spec: SandboxSpec, tmp_path: Path) -> None:
+    folder = tmp_path / "states"
+    first, second = DockerBackend(folder, spare=0), DockerBackend(folder, spare=0)
+    with first.open(spec) as sandbox, second.open(spec) as other:
+        sandbox.put({"/testbed/both": b"both"})
+        both = sandbox.snapshot()
+        other.put({"/testbed/both": b"both"})
+        assert other.snapshot() == both
+        sandbox.put({"/testbed/kept": b"kept"})
+        kept = sandbox.snapshot()
+        first.retain(kept)
+        sandbox.put({"/testbed/lost": b"lost"})
+        lost = sandbox.snapshot()
+    first.close()
+    assert {p.stem for p in (folder / "states").iterdir()} == {both.state_id, kept.state_id}
+    assert len(list((folder / "blobs").iterdir())) == 2
+    with second.open(spec, kept) as sandbox, pytest.raises(InfraFailure, match=lost.state_id[:12]):
+        sandbox.restore(lost)
+    second.close()
+    assert {p.stem for p in (folder / "states").iterdir()} == {kept.state_id}
+    third = DockerBackend(folder, spare=0)
+    third.collect([])
+    third.close()
+    assert list((folder / "states").iterdir()) == list((folder / "blobs").iterdir()) == []
 
 
 def test_probe_finds_the_daemon(backend: DockerBackend) -> None:
