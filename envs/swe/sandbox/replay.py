@@ -95,9 +95,9 @@ class ReplaySandbox(Sandbox):
         """O(actions). Raises StateMismatch at the first action that does not do what it did; then nothing changes."""
         actions = [Action(kind, arguments, digest) for kind, arguments, digest in ref.payload["actions"]]
         again = ReplaySandbox(self.inner, self.spec, actions)
-        if again.state_id != ref.state_id:
+        if (found := again.state_id) != ref.state_id:
             again.close()
-            raise StateMismatch(f"replayed {len(actions)} actions: expected state {ref.state_id}, got {again.state_id}")
+            raise StateMismatch(f"replayed {len(actions)} actions: expected state {ref.state_id}, got {found}")
         self._sandbox.close()
         self._sandbox, self._actions = again._sandbox, again._actions
 
