@@ -1,8 +1,8 @@
-"""The store of overlay layers on this host: bases, frozen layers, private folders, and who owns them.
+"""The store of overlay layers on this host: bases, frozen layers, private folders.
 
 ```
 b-DIGEST/        a base, copied once: work, tmp, m.json; shared by everyone
-p-ID/            private folder of one store object: owner (its label), uppers, uses of bases
+p-ID/            private folder of one store object: owner (its label), upper layers, uses of bases
 ID.N/            a frozen layer: work, tmp, m.json; removed with its owner, unless it holds a file `kept`
 root/            empty; where a spawner builds its system, in its own mount namespace
 ```
@@ -11,47 +11,60 @@ Names are short because they all go into one page of mount options.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
-import json
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from refork.envs.forkable import InfraFailure, StateMismatch
-from refork.envs.owner import alive, owner
 from refork.envs.swe.sandbox.base import Entry, SandboxSpec, UnsupportedHost
-from refork.envs.swe.sandbox.janitor import Janitor, remove_trees
-from refork.envs.swe.sandbox.manifest import base_manifest, copy_base, digest_manifest
-from refork.envs.swe.sandbox.scan import Base, Row, Table, host_path, read_row, scan_layer, stamp_of
+from refork.envs.swe.sandbox.janitor import Janitor
+from refork.envs.swe.sandbox.manifest import copy_base, digest_manifest
+from refork.envs.swe.sandbox.owned import KEPT, claim, remove_owned, sweep
+from refork.envs.swe.sandbox.scan import Base, Table, scan_layer
 from refork.envs.swe.sandbox.squash import flatten
+from refork.envs.swe.sandbox.tables import gone, load_table, save_table, verify_table
 from refork.envs.swe.sandbox.trees import remove_tree
 
-_MANIFEST = "m.json"
-_KEPT = "kept"
+__all__ = ["LayerStore", "sweep"]
+
+BUDGET_BYTES = 8 << 30
 
 
 class LayerStore:
-    """One process's door to the store. `uid` is the user sandboxes run as, when that is not this process's own."""
+    """One process's door to the store.
 
-    def __init__(self, root: Path, uid: int | None) -> None:
+    `uid` is the user sandboxes run as, when that is not this process's own. Beyond `budget_bytes` of its own frozen
+    layers those used longest ago make room, except those that `in_use` names.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        uid: int | None,
+        in_use: Callable[[], Collection[str]] = tuple,
+        budget_bytes: int = BUDGET_BYTES,
+    ) -> None:
         self.root = root
         self.uid = uid
+        self._in_use = in_use
+        self._budget = budget_bytes
         self._make_root()
-        self.id = self._claim()
+        self.id = claim(root)
         self.private = root / f"p-{self.id}"
+        self.give(self.private)
         self._tables: dict[str, Table] = {}
         self._bases: dict[str, Base] = {}
         self._squashed: dict[tuple[str, ...], str] = {}
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._bytes = 0
         self._serial = itertools.count()
         self._janitor = Janitor(self._make_folder)
 
     def _make_root(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = os.geteuid() if self.uid is None else self.uid
-        if os.geteuid() == 0 and self.uid is not None and not any(self.root.iterdir()):
+        if os.geteuid() == 0 and not any(self.root.iterdir()):
             os.chown(self.root, wanted, wanted)
         found = self.root.stat().st_uid
         if found != wanted:
@@ -62,38 +75,23 @@ class LayerStore:
         self.root.chmod(0o700)
         (self.root / "root").mkdir(exist_ok=True)
 
-    def _claim(self) -> str:
-        with _locked(self.root):
-            _sweep_dead(self.root)
-            while True:
-                name = secrets.token_hex(3)
-                if not (self.root / f"p-{name}").exists() and not any(self.root.glob(f"{name}.*")):
-                    break
-            private = self.root / f"p-{name}"
-            private.mkdir()
-            (private / "owner").write_text(owner())
-            self.give(private)
-        return name
-
     def give(self, path: Path) -> None:
         """Make the sandboxes' user the owner of `path`."""
         if self.uid is not None:
             os.chown(path, self.uid, self.uid, follow_symlinks=False)
 
-    # ---- bases
-
     def base(self, spec: SandboxSpec) -> tuple[str, Base]:
         """Layer name and manifest of a base, copied into the store when it is not there yet.
 
-        Raises ValueError when `spec.base_id` is not the digest of `spec.base`.
+        Raises ValueError when `spec.base_id` is not the digest of `spec.base`, StateMismatch for a damaged copy.
         """
         name = f"b-{spec.base_id[:16]}"
         if name not in self._bases:
             (self.private / name).touch()
             if not (self.root / name).is_dir():
                 self._copy_base(spec, name)
-            rows = json.loads((self.root / name / _MANIFEST).read_text())
-            self._bases[name] = Base({path: Entry(*values) for path, values in rows.items()})
+            table = verify_table(self.root / name, load_table(self.root / name))
+            self._bases[name] = Base({path: row.entry for path, row in table.items()})
         return name, self._bases[name]
 
     def _copy_base(self, spec: SandboxSpec, name: str) -> None:
@@ -101,29 +99,21 @@ class LayerStore:
         copy_base(spec.base, staging / "work")
         (staging / "tmp").mkdir()
         (staging / "tmp").chmod(0o1777)
-        manifest = base_manifest(staging / "work")
-        if digest_manifest(manifest) != spec.base_id:
-            remove_tree(staging)
-            raise ValueError(
-                f"base_id of {spec.base} is {spec.base_id[:16]}..., its digest {digest_manifest(manifest)[:16]}..."
-            )
-        rows = {path: [e.kind, e.mode, e.digest] for path, e in manifest.items()}
-        (staging / _MANIFEST).write_text(json.dumps(rows))
         for folder, folders, files in os.walk(staging):
-            for entry in (*folders, *files, ""):
+            for entry in (*folders, *files):
                 self.give(Path(folder, entry))
-        self._publish(staging, name)
-
-    def _publish(self, staging: Path, name: str) -> None:
-        """Rename into place; another process may have been faster with the same content."""
+        table = scan_layer(staging, {}, None)
+        digest = digest_manifest({path: row.entry for path, row in table.items()})
+        if digest != spec.base_id:
+            remove_tree(staging)
+            raise ValueError(f"base_id of {spec.base} is {spec.base_id!r}, but its digest_tree is {digest!r}")
+        save_table(staging, table)
         try:
             os.rename(staging, self.root / name)
         except OSError:
             if not (self.root / name).is_dir():
                 raise
-            remove_tree(staging)
-
-    # ---- private folders and frozen layers
+            self.drop(staging)  # another process was faster with the same content
 
     def new_folder(self) -> Path:
         """A new private folder with a number for a name, empty, owned by the sandboxes' user."""
@@ -141,11 +131,25 @@ class LayerStore:
 
     def freeze(self, layer: Path, table: Table) -> str:
         """Move a layer that nothing writes to any more into the store under a new name: O(1) but for its table."""
-        (layer / _MANIFEST).write_text(_dump(table))
+        save_table(layer, table)
         name = f"{self.id}.{next(self._serial)}"
         os.rename(layer, self.root / name)
         self._tables[name] = table
+        self._sizes[name] = sum(row.size for row in table.values())
+        self._bytes += self._sizes[name]
+        if self._bytes > self._budget:
+            self._make_room(name)
         return name
+
+    def _make_room(self, newest: str) -> None:
+        pinned = {newest, *self._in_use()}
+        for name in [n for n in self._sizes if n not in pinned and not (self.root / n / KEPT).exists()]:
+            if self._bytes <= self._budget:
+                break
+            self._bytes -= self._sizes.pop(name)
+            del self._tables[name]
+            self.drop(self.root / name)
+        self._squashed = {chain: name for chain, name in self._squashed.items() if name in self._sizes}
 
     def squash(self, base: Base, chain: tuple[str, ...], changes: Mapping[str, Entry]) -> str:
         """One layer that shows on the base what the whole chain shows; made once per chain and process."""
@@ -161,98 +165,24 @@ class LayerStore:
         """What a frozen layer held when it was frozen. Raises InfraFailure when it is gone."""
         found = self._tables.get(name)
         if found is None:
-            found = self._tables[name] = _load(self.root, name)
+            found = self._tables[name] = load_table(self.root / name)
         return found
 
-    def verify(self, name: str) -> None:
-        """Compare a frozen layer with its table, by stamps alone where they are unchanged.
-
-        Raises StateMismatch naming the first path that is not what it was, InfraFailure when the layer is gone.
-        """
-        layer = self.root / name
-        table = self.table(name)
-        if not layer.is_dir():
-            raise InfraFailure(f"layer {layer} is gone: its owner has ended and nothing kept it")
-        changed = {}
-        for path, row in table.items():
-            where = host_path(layer, path)
-            try:
-                stamp = stamp_of(os.lstat(where))
-            except FileNotFoundError as error:
-                raise StateMismatch(f"{path} is gone from the frozen layer {layer}") from error
-            if stamp != row.stamp:
-                if read_row(str(where), os.lstat(where), None, None).entry != row.entry:
-                    raise StateMismatch(f"{path} is not what was frozen: {where} has changed since")
-                if row.entry.kind == "dir":
-                    _verify_names(where, path, table)
-                changed[path] = row._replace(stamp=stamp)
-        if changed:
-            self._tables[name] = {**table, **changed}
+    def verify(self, name: str) -> Table:
+        """The table of a layer that still holds what it held. Raises StateMismatch, InfraFailure."""
+        if name in self._sizes:
+            self._sizes.move_to_end(name)
+        found = self._tables[name] = verify_table(self.root / name, self.table(name))
+        return found
 
     def keep(self, names: Iterable[str]) -> None:
-        """Let layers outlive this process, until `collect` finds nothing that refers to them."""
+        """Let layers outlive this process, until `collect` is not told of them any more."""
         for name in names:
-            path = self.root / name / _KEPT
-            try:
-                path.touch()
-            except FileNotFoundError as error:
-                raise InfraFailure(f"layer {path.parent} is gone") from error
+            if not (self.root / name).is_dir():
+                raise gone(self.root / name)
+            (self.root / name / KEPT).touch()
 
     def close(self) -> None:
         """Remove what is private and every layer of this store that nothing kept."""
         self._janitor.close()
-        _remove_owned(self.root, self.id)
-
-
-def _dump(table: Table) -> str:
-    rows = [[path, r.entry.kind, r.entry.mode, r.entry.digest, r.opaque, r.size, r.stamp] for path, r in table.items()]
-    return json.dumps(rows, separators=(",", ":"))
-
-
-def _load(root: Path, name: str) -> Table:
-    try:
-        rows = json.loads((root / name / _MANIFEST).read_text())
-    except FileNotFoundError as error:
-        raise InfraFailure(f"layer {root / name} is gone: its owner has ended and nothing kept it") from error
-    except ValueError as error:
-        raise StateMismatch(f"layer {root / name} has a damaged {_MANIFEST}: {error}") from error
-    return {
-        path: Row(Entry(kind, mode, digest), opaque, size, tuple(stamp), True)
-        for path, kind, mode, digest, opaque, size, stamp in rows
-    }
-
-
-def _verify_names(folder: Path, path: str, table: Table) -> None:
-    for name in sorted(os.listdir(folder)):
-        if f"{path}/{name}" not in table:
-            raise StateMismatch(f"{path}/{name} is not what was frozen: {folder / name} was not there")
-
-
-def _remove_owned(root: Path, identity: str) -> None:
-    private = root / f"p-{identity}"
-    layers = [path for path in root.glob(f"{identity}.*") if not (path / _KEPT).exists()]
-    remove_trees([*layers, *(path for path in private.glob("*") if path.name != "owner")])
-    remove_tree(private)
-
-
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Only one process at a time takes a name in the store or sweeps it."""
-    with open(root / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _sweep_dead(root: Path) -> int:
-    dead = [private for private in root.glob("p-*") if not alive((private / "owner").read_text())]
-    for private in dead:
-        _remove_owned(root, private.name[2:])
-    return len(dead)
-
-
-def sweep(root: Path) -> int:
-    """Remove everything in the store at `root` that a dead owner left and nothing keeps; how many owners that were."""
-    if not root.is_dir():
-        return 0
-    with _locked(root):
-        return _sweep_dead(root)
+        remove_owned(self.root, self.id)

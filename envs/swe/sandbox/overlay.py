@@ -5,6 +5,7 @@ Nothing stays mounted between commands: each command's child mounts the overlay 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -31,6 +32,7 @@ from refork.envs.swe.sandbox.capture import Captured, follow
 from refork.envs.swe.sandbox.cgroup import make_group, sweep_groups
 from refork.envs.swe.sandbox.layers import LayerStore
 from refork.envs.swe.sandbox.overlay_files import Files, Writer
+from refork.envs.swe.sandbox.probe import probe, unsupported
 from refork.envs.swe.sandbox.scan import Table, merge, scan_layer
 from refork.envs.swe.sandbox.spawner import Spawner, System, sandbox_owner
 from refork.envs.swe.sandbox.trees import disk_use
@@ -48,12 +50,15 @@ class OverlayBackend(Backend):
     name = "overlay"
 
     def __init__(self, store: Path | None = None) -> None:
-        self.store = LayerStore(store or home() / "layers", sandbox_owner())
+        self._open: set[OverlaySandbox] = set()
+        self.store = LayerStore(store or home() / "layers", sandbox_owner(), self._layers_in_use)
         sweep_groups()
         self._process = os.getpid()
         self._started = 0
         self._spawners: dict[System, Spawner] = {}
-        self._open: set[OverlaySandbox] = set()
+
+    def _layers_in_use(self) -> set[str]:
+        return {name for sandbox in self._open for name in sandbox.layers}
 
     def open(self, spec: SandboxSpec, ref: StateRef | None = None) -> OverlaySandbox:
         self.check_process()
@@ -108,7 +113,7 @@ class OverlayBackend(Backend):
 
     @classmethod
     def probe(cls) -> list[Finding]:
-        return []
+        return probe()
 
 
 class OverlaySandbox(Sandbox):
@@ -127,6 +132,11 @@ class OverlaySandbox(Sandbox):
         self._dirty = False
         self._id: str | None = None
         self._closed = False
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Frozen layers this sandbox stands on, newest first."""
+        return self._chain
 
     # ---- running
 
@@ -255,8 +265,7 @@ class OverlaySandbox(Sandbox):
         chain = tuple(ref.payload["layers"])
         changes: Mapping[str, Entry] = {}
         for name in reversed(chain):
-            self._store.verify(name)
-            changes = merge(self._base, changes, self._store.table(name))
+            changes = merge(self._base, changes, self._store.verify(name))
         found = digest_state(self.spec.base_id, changes)
         if found != ref.state_id:
             raise StateMismatch(f"layers {', '.join(chain) or '(none)'} give state {found}, not {ref.state_id}")
@@ -323,6 +332,8 @@ def _judge(captured: Captured, limits: Limits, out_of_memory: bool) -> tuple[int
             return None, "memory"
         raise InfraFailure("the sandbox died under its command without saying how the command ended")
     if "failed" in report:
+        if report["failed"].startswith("mount ") and report["errno"] in (errno.EINVAL, errno.EPERM, errno.ENODEV):
+            raise unsupported(report["failed"])
         raise InfraFailure(f"cannot set up the sandbox of a command: {report['failed']}")
     code = os.waitstatus_to_exitcode(report["status"])
     if code == -signal.SIGKILL and out_of_memory:

@@ -20,6 +20,7 @@ from refork.envs.swe.sandbox import wire
 from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.envs.swe.sandbox.bootstrap import stage_command
 from refork.envs.swe.sandbox.cgroup import MemoryGroup
+from refork.envs.swe.sandbox.probe import unsupported
 
 _ROOT_UIDS = (1_900_001_000, 65_533)
 """Ids a spawner started by root takes: outside every range that systems hand out, or the last of a small range."""
@@ -133,7 +134,7 @@ class Spawner:
         if answer is None:
             raise UnsupportedHost(f"the sandbox spawner ended at its start; {self._last_words()}")
         if "error" in answer[0]:
-            raise UnsupportedHost(f"{answer[0]['error']} (`refork doctor` says what this host lacks and what to do)")
+            raise unsupported(str(answer[0]["error"]))
 
     def _last_words(self) -> str:
         """What the spawner wrote to its own output so far, for an error message."""
