@@ -93,7 +93,7 @@ def _audited(lab: Lab, mutant: Mutant, instance_id: str, seed: int) -> Built | Q
         kind="mutation",
         base=mutant.files,
         solution={path: lab.texts[path].encode() for path in mutant.files},
-        problem_statement=problem_statement(lab.package, mutant.observed.run, mutant.failing),
+        problem_statement=problem_statement(lab.package, lab.package, mutant.observed.run, mutant.failing),
         fail_to_pass=mutant.failing,
         pass_to_pass=mutant.passing,
         bugs=len(mutant.bugs),

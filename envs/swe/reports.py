@@ -11,9 +11,10 @@ LISTED = 5
 """At most this many failing tests are described."""
 
 
-def problem_statement(package: Package, run: TestRun, failing: Sequence[str]) -> str:
-    """Names of failing tests, the lines of theirs that failed, and what was raised there."""
-    count = f"{len(failing)} tests fail" if len(failing) > 1 else "A test fails"
+def problem_statement(package: Package, judge: Package, run: TestRun, failing: Sequence[str]) -> str:
+    """Names of failing tests, the lines of theirs that failed, and what was raised there. `judge` brings the tests."""
+    of = f" of version {judge.version}" if judge.version != package.version else ""
+    count = f"{len(failing)} tests{of} fail" if len(failing) > 1 else f"A test{of} fails"
     parts = [f"{count} with {package.name} {package.version}."]
     parts += [_one(run, test) for test in failing[:LISTED]]
     if len(failing) > LISTED:

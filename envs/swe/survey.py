@@ -15,7 +15,7 @@ from refork.envs.swe.sandbox.base import Backend, Limits
 from refork.envs.swe.testrun import TestCommand
 
 SLOW_TEST_S = 0.2
-"""A test that takes longer is in no task."""
+"""A test that takes longer is in no mutation task."""
 SURVEY_LIMITS = Limits(wall_s=300.0, cpu_s=240, output_bytes=16 << 20)
 
 
