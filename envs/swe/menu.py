@@ -12,7 +12,7 @@ from itertools import groupby
 from refork.envs.swe.localise import Line, Spectrum, competition_ranks, counts, ochiai, traceback_distance
 from refork.envs.swe.module_text import ModuleText
 from refork.envs.swe.repair_operators import Candidate
-from refork.envs.swe.source_edit import Source, changed_lines
+from refork.envs.swe.source_edit import Source
 
 NOT_IN_TRACEBACK = 99
 
@@ -125,8 +125,7 @@ def _items(
 def _difference(source: Source, candidate: Candidate) -> tuple[str, str]:
     """The lines an edit takes away and those it puts there."""
     edit = candidate.edit
-    numbers = range(edit.start_line, edit.end_line + 1)
-    old = "\n".join(source.line(n) for n in numbers)
-    local = edit.site.__class__("", 1, edit.start_col, len(numbers), edit.end_col).to(edit.new_text)
-    removed, added = changed_lines(old, Source(old).apply([local]))
-    return "\n".join(removed), "\n".join(added)
+    lines = [source.line(n) for n in range(edit.start_line, edit.end_line + 1)]
+    head = lines[0].encode()[: edit.start_col].decode()
+    tail = lines[-1].encode()[edit.end_col :].decode()
+    return "\n".join(lines), head + edit.new_text + tail

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Any
 
 from refork.envs.swe.guards import templates
 from refork.envs.swe.repair_operators import Candidate, candidates
@@ -39,6 +41,28 @@ class ModuleText:
             lines += line_breaks(chunk)
         return tuple(starts)
 
+    @cached_property
+    def _heads(self) -> tuple[Any, ...]:
+        """The digest of all that is before each chunk, to go on from."""
+        digest, heads = hashlib.sha256(), []
+        for chunk in self.chunks:
+            heads.append(digest.copy())
+            digest.update(chunk.encode())
+        return (*heads, digest)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the text's bytes (hex)."""
+        return str(self._heads[-1].hexdigest())
+
+    def digest_after(self, edit: Edit) -> str:
+        """`self.edited(edit).digest`, cheaper."""
+        index = self.chunk_at(edit.start_line)
+        digest = self._heads[index].copy()
+        digest.update(_source(self.chunks[index]).apply([moved(edit, "", 1 - self.starts[index])]).encode())
+        digest.update("".join(self.chunks[index + 1 :]).encode())
+        return str(digest.hexdigest())
+
     def chunk_at(self, line: int) -> int:
         """Index of the chunk that holds a line."""
         return bisect_right(self.starts, line) - 1
@@ -56,7 +80,7 @@ class ModuleText:
             by_chunk.setdefault(index, []).append(moved(edit, "", 1 - self.starts[index]))
         chunks = list(self.chunks)
         for index, local in by_chunk.items():
-            chunks[index] = Source(chunks[index]).apply(local)
+            chunks[index] = _source(chunks[index]).apply(local)
         return ModuleText(self.path, tuple(chunks))
 
     def candidates(self, line: int) -> Iterator[Candidate]:
@@ -78,6 +102,9 @@ def moved(edit: Edit, path: str, lines: int) -> Edit:
 def line_breaks(text: str) -> int:
     """Line ends of a text as the parser counts them."""
     return text.count("\n") + text.count("\r") - text.count("\r\n")
+
+
+_source = lru_cache(maxsize=512)(Source)
 
 
 @lru_cache(maxsize=256)

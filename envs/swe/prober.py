@@ -9,6 +9,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from refork.envs.forkable import Edge, ExecutionCache, Spent, StateRef
@@ -16,7 +17,8 @@ from refork.envs.swe.localise import Line, Spectrum, Verdict
 from refork.envs.swe.sandbox.base import Limits, Sandbox
 from refork.envs.swe.testrun import PLUGIN, TestCommand, TestRun, run_tests
 
-MEMO = 512
+MEMO = 128
+"""Spectra kept in memory."""
 _PLUGIN_ID = hashlib.sha256(PLUGIN.read_bytes()).hexdigest()[:16]
 LIMITS = Limits(wall_s=60.0, cpu_s=20, output_bytes=1 << 20)
 
@@ -143,4 +145,10 @@ def _by_file(lines: frozenset[Line]) -> dict[str, list[int]]:
 
 
 def _from_files(files: Mapping[str, list[int]]) -> frozenset[Line]:
-    return frozenset((path, number) for path, numbers in files.items() for number in numbers)
+    return frozenset(_line(path, number) for path, numbers in files.items() for number in numbers)
+
+
+@lru_cache(maxsize=1 << 16)
+def _line(path: str, number: int) -> Line:
+    """One object per line, however many tests run it."""
+    return path, number

@@ -30,6 +30,8 @@ from refork.envs.swe.workbench import Workbench
 Observation = dict[str, np.ndarray]
 MAX_EDITS = 8
 NEIGHBOURS = 40
+MENUS = 128
+"""Menus kept in memory."""
 
 
 class Menu:
@@ -37,7 +39,6 @@ class Menu:
 
     def __init__(self, items: tuple[Item, ...], spectrum: Spectrum, size: int, children: Sequence[str]) -> None:
         self.items = items
-        self.spectrum = spectrum
         self.rows = features.static_rows(items, spectrum, size)
         self.place = {child: i for i, child in enumerate(children)}
         """Place on the menu by the id of the workspace the item leads to."""
@@ -83,7 +84,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         )
         self.state = RepairState((), {}, max_steps)
         self.failing: tuple[str, ...] = ()
-        self.menu_at = lru_cache(maxsize=256)(self._menu_at)
+        self.menu_at = lru_cache(maxsize=MENUS)(self._menu_at)
 
     # ---- Gymnasium
 
@@ -243,7 +244,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         if stack:
             spectrum = spectrum.overlaid(self._probe(stack).spectrum)
         items = build_menu(workspace.modules, spectrum, self.size)
-        children = [self.bench.workspaces.at((*stack, Applied(i.candidate.edit, len(stack)))).id for i in items]
+        children = self.bench.workspaces.children(stack, (item.candidate.edit for item in items))
         return Menu(items, spectrum, self.size, children)
 
     def observe(self) -> Observation:

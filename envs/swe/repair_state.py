@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -128,6 +128,7 @@ class Workspaces:
         self.base_id = base_id
         self.start = Workspace(Modules(folder, source_files), digest_state(base_id, {}))
         self.at = lru_cache(maxsize=512)(self._at)
+        self._mode = lru_cache(maxsize=512)(lambda path: normal_mode((folder / path).stat().st_mode))
 
     def _at(self, stack: Stack) -> Workspace:
         """Raises ValueError when an edit does not fit, KeyError when it is of no source file."""
@@ -138,16 +139,20 @@ class Workspaces:
         return Workspace(modules, self.id_of(modules))
 
     def id_of(self, modules: Modules) -> str:
-        changes: dict[str, Entry] = {}
-        for path, module in modules.changed.items():
-            if module.text != self.start.modules[path].text:
-                changes[f"{WORKSPACE}/{path}"] = Entry(
-                    "file", self._mode(path), hashlib.sha256(module.text.encode()).hexdigest()
-                )
-        return digest_state(self.base_id, changes)
+        """The id of the base with those modules in it."""
+        return self._digest({path: module.digest for path, module in modules.changed.items()})
 
-    def _mode(self, path: str) -> int:
-        return normal_mode((self.start.modules.folder / path).stat().st_mode)
+    def children(self, stack: Stack, edits: Iterable[Edit]) -> list[str]:
+        """Ids of the workspaces that one more edit leads to, each placed by the text that `stack` leads to."""
+        modules = self.at(stack).modules
+        digests = {path: module.digest for path, module in modules.changed.items()}
+        return [self._digest(digests | {edit.path: modules[edit.path].digest_after(edit)}) for edit in edits]
+
+    def _digest(self, digests: Mapping[str, str]) -> str:
+        changed = {path: digest for path, digest in digests.items() if digest != self.start.modules[path].digest}
+        return digest_state(
+            self.base_id, {f"{WORKSPACE}/{p}": Entry("file", self._mode(p), digest) for p, digest in changed.items()}
+        )
 
     def state_id(self, task: str, state: RepairState) -> str:
         """Content digest of a state: two episodes that know and may do the same meet in it."""
