@@ -1,5 +1,7 @@
 """A task group: what is forked, what the branches are, and what failures of the machinery become."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from refork.envs.chain import OPTIONS, START, ChainEnv
@@ -142,7 +144,8 @@ def test_which_rollouts_are_forked(values: tuple, which: str, expected: list[int
 
 
 def test_a_point_without_another_likely_action_is_skipped_and_counted() -> None:
-    experience = collect_group(ScriptedEnv(), UniformPolicy(0.9995, 0.0005), _request(), FORK_ALL)
+    config = replace(FORK_ALL, floor=1e-3)
+    experience = collect_group(ScriptedEnv(), UniformPolicy(0.9995, 0.0005), _request(), config)
     assert (experience.skipped, experience.branches, experience.forks) == (8, (), ())
     experience = collect_group(ScriptedEnv(), UniformPolicy(1.0, 0.0), _request(), ForkConfig(which="all", floor=0.0))
     assert experience.branches == ()
