@@ -1,7 +1,7 @@
 """Images for sandboxes: one for all local tasks, and one made from each image that a task brings.
 
 Both come from the Dockerfile beside this file, are labelled `refork.image`, and are found again by a tag that names
-their content, so each is built once per daemon.
+their content, so each is built once per daemon, by one process at a time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import docker.errors
 import requests.exceptions
 from refork.envs.forkable import InfraFailure
 from refork.envs.home import home
+from refork.envs.swe.lock import locked
 from refork.envs.swe.sandbox.docker_client import explain, infra
 from refork.envs.swe.sandbox.manifest import digest_tree
 
@@ -41,12 +42,14 @@ def local_image(client: docker.APIClient, python_env: Path | None, base: str | N
 
     Returns its id; builds it when the daemon does not have it. Raises InfraFailure naming the image that is missing.
     """
-    return _built(client, base or base_image(client), python_env)
+    with locked(home() / "docker" / "images.lock"):
+        return _built(client, base or base_image(client), python_env)
 
 
 def task_image(client: docker.APIClient, image: str) -> str:
     """The image a task brings, made fit for a sandbox; pulled when missing. Raises InfraFailure naming it."""
-    return _built(client, _present(client, image), None)
+    with locked(home() / "docker" / "images.lock"):
+        return _built(client, _present(client, image), None)
 
 
 def base_image(client: docker.APIClient) -> str:
@@ -71,15 +74,22 @@ def _has(client: docker.APIClient, image: str) -> bool:
 
 def _present(client: docker.APIClient, image: str) -> str:
     if not _has(client, image):
-        repository, _, tag = image.partition("@")[0].rpartition(":")
-        named = "@" not in image and repository and "/" not in tag
+        repository, tag = pulled(image)
         try:
-            client.pull(repository if named else image, tag=tag if named else None)
+            client.pull(repository, tag=tag)
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise InfraFailure(f"image {image} is not there and cannot be pulled: {explain(error)}") from error
         if not _has(client, image):
             raise InfraFailure(f"image {image} is not there after a pull that reported no error")
     return image
+
+
+def pulled(image: str) -> tuple[str, str | None]:
+    """Repository and tag to pull; without a tag the daemon would pull them all. None: the name has a digest."""
+    repository, _, tag = image.rpartition(":")
+    if "@" in image:
+        return image, None
+    return (repository, tag) if repository and "/" not in tag else (image, "latest")
 
 
 def _built(client: docker.APIClient, base: str, python_env: Path | None) -> str:

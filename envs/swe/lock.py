@@ -9,8 +9,12 @@ from pathlib import Path
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold `path`, made if need be, alone; waits for whoever holds it. Released by the kernel when its holder dies."""
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold `path`, made if need be, alone or with other sharers; waits for whoever holds it.
+
+    Released by the kernel when its holder dies.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield

@@ -56,6 +56,7 @@ class DockerBackend(Backend):
         Removes containers of dead owners. Raises UnsupportedHost when there is no daemon.
         """
         self.folder = folder or home() / "docker"
+        self._process = os.getpid()
         self.client = connect()
         self.states = StateStore(self.folder)
         self.pool = Pool(functools.partial(_start, self.client, run, self.folder / "slots"), spare)
@@ -64,6 +65,8 @@ class DockerBackend(Backend):
         sweep(self.client)
 
     def open(self, spec: SandboxSpec, ref: StateRef | None = None) -> DockerSandbox:
+        if os.getpid() != self._process:
+            raise InfraFailure("a docker backend cannot be used across a fork: make one in each process")
         sandbox = DockerSandbox(self, spec, self._kind(spec))
         self._sandboxes.add(sandbox)
         try:
@@ -95,6 +98,8 @@ class DockerBackend(Backend):
         self._sandboxes.discard(sandbox)
 
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return
         for sandbox in list(self._sandboxes):
             sandbox.close()
         self.pool.close()

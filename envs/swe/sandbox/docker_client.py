@@ -115,7 +115,7 @@ def labels(run: str) -> dict[str, str]:
 
 def create_started(
     client: docker.APIClient, config: Mapping[str, Any], slots: Path, prefix: str = "refork"
-) -> tuple[str, socket.socket]:
+) -> tuple[str, Any]:
     """Create, attach and start a container; its name and the stream to its process.
 
     At most CREATES_AT_ONCE at a time on this host; what may pass is tried again, later each time. A container whose
@@ -137,7 +137,7 @@ def create_started(
     raise AssertionError("unreachable")
 
 
-def _create(client: docker.APIClient, config: Mapping[str, Any], name: str) -> tuple[str, socket.socket]:
+def _create(client: docker.APIClient, config: Mapping[str, Any], name: str) -> tuple[str, Any]:
     client.create_container_from_config(dict(config), name)
     try:
         stream = client.attach_socket(name, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
@@ -145,7 +145,7 @@ def _create(client: docker.APIClient, config: Mapping[str, Any], name: str) -> t
     except BaseException:
         remove(client, name)
         raise
-    return name, getattr(stream, "_sock", stream)
+    return name, stream
 
 
 def remove(client: docker.APIClient, name: str) -> bool:

@@ -148,8 +148,8 @@ def start(
 ) -> Container:
     """A new container under the supervisor. Raises InfraFailure; then nothing of it stays."""
     config = _config(image, environment, limits, run)
-    name, connection = create_started(client, config, slots)
-    container = Container(client, name, Link(connection, name), limits)
+    name, stream = create_started(client, config, slots)
+    container = Container(client, name, Link(stream, name), limits)
     try:
         _greet(container, preload)
     except BaseException:

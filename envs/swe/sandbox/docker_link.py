@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from refork.envs.forkable import InfraFailure
 
 FRAME = struct.Struct(">II")
 STREAM = struct.Struct(">BxxxI")
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 STDERR = 2
 """Docker multiplexes an attached stream: stream number, three zero bytes, length, data."""
 
@@ -21,10 +23,12 @@ STDERR = 2
 class Link:
     """Request and reply with one supervisor. Every failure is an InfraFailure naming the container."""
 
-    def __init__(self, connection: socket.socket, name: str) -> None:
+    def __init__(self, stream: Any, name: str) -> None:
+        """`stream` is what the client's attach gave; it is kept, since the connection may end with it."""
         self.name = name
         self.broken: str | None = None
-        self._socket = connection
+        self._stream = stream
+        self._socket: socket.socket = getattr(stream, "_sock", stream)
         self._socket.setblocking(False)
         self._raw = bytearray()
         self._frames = bytearray()
@@ -74,7 +78,7 @@ class Link:
         while view:
             try:
                 view = view[self._socket.send(view) :]
-            except BlockingIOError:
+            except _NOT_YET:
                 self._wait(end, select.POLLOUT)
             except OSError as error:
                 raise self._fail(f"died ({error.strerror})") from error
@@ -94,7 +98,7 @@ class Link:
     def _receive(self, end: float) -> None:
         try:
             data = self._socket.recv(1 << 20)
-        except BlockingIOError:
+        except _NOT_YET:
             self._wait(end, select.POLLIN)
             return
         except OSError as error:

@@ -10,8 +10,6 @@ A state that is in neither of the last two is removed when a backend closes or s
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import shutil
@@ -21,6 +19,7 @@ from pathlib import Path
 
 from refork.envs.forkable import InfraFailure, StateMismatch
 from refork.envs.owner import alive, owner
+from refork.envs.swe.lock import locked
 from refork.envs.swe.sandbox.base import Entry
 
 CONTENT = ("file", "link")
@@ -42,7 +41,7 @@ class StateStore:
         Raises InfraFailure when the disk is full.
         """
         try:
-            with _locked(self.folder, fcntl.LOCK_SH):
+            with locked(self.folder / "lock", shared=True):
                 if not self._state(state_id).exists():
                     self._write_all(state_id, changes, read)
                 (self._mine / state_id).touch()
@@ -115,14 +114,6 @@ def sweep_states(folder: Path) -> int:
     return len(dead)
 
 
-@contextlib.contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    """Saving shares the lock; pruning, which must not see half a save, has it alone."""
-    with open(folder / "lock", "w") as handle:
-        fcntl.flock(handle, how)
-        yield
-
-
 def _write(target: Path, content: bytes) -> None:
     """Write a file that appears whole or not at all."""
     part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
@@ -136,7 +127,7 @@ def _write(target: Path, content: bytes) -> None:
 
 def _prune(folder: Path) -> None:
     """Remove states that nobody claims, contents of no state, and halves of what a killed process was writing."""
-    with _locked(folder, fcntl.LOCK_EX):
+    with locked(folder / "lock"):
         live = {mark.name for mark in (*(folder / "kept").iterdir(), *(folder / "owners").glob("*/*"))}
         used = set()
         for state in (folder / "states").iterdir():
