@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 from refork.envs.forkable import InfraFailure
+from refork.envs.swe.bytecode import FOLDER
 from refork.envs.swe.recipe import EnvironmentRecipe
 
+STORE = FOLDER.partition("/")[0]
 STAMP = ".refork-environment.json"
 INSTALL_S = 900.0
 
@@ -36,6 +38,8 @@ def install_environment(recipe: EnvironmentRecipe, folder: Path) -> None:
     compile_all = ["-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", str(part)]
     subprocess.run([sys.executable, *compile_all], check=True, capture_output=True)
     (part / STAMP).write_text(json.dumps({"stamp": stamp, "requirements": recipe.requirements}))
+    if (folder / STORE).exists():
+        (folder / STORE).rename(part / STORE)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
 

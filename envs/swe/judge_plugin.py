@@ -7,9 +7,12 @@ knows, to the descriptor that was standard output at the start. Standard library
 
 from __future__ import annotations
 
+import _imp
+import hashlib
 import importlib.machinery
 import json
 import linecache
+import marshal
 import os
 import signal
 import sys
@@ -144,29 +147,37 @@ def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> l
     return [error.type.__name__, str(error.value)[:MESSAGE_CHARS], line[:MESSAGE_CHARS], frames]
 
 
-def freeze(roots: list[str]) -> None:
-    """Read the Python files of `roots` now: importing one later neither looks at the disk nor at cached byte-code."""
-    files = [path for root in roots for path in (Path(root).rglob("*.py") if Path(root).is_dir() else [Path(root)])]
+def take_over_imports(workspace: str, frozen: list[str], store: str) -> None:
+    """Import the workspace's modules by what is in them: cached byte-code only from `store`, named by the source's
+    digest, never from where the workspace's own code could have put some. What is in `frozen` is read now, and what
+    happens to it on disk later counts for nothing."""
+    files = [path for root in frozen for path in (Path(root).rglob("*.py") if Path(root).is_dir() else [Path(root)])]
     texts = {str(path): path.read_bytes() for path in files}
     loader: Any = importlib.machinery.SourceFileLoader
-    data, stats = loader.get_data, loader.path_stats
+    usual = loader.get_code
+    rename: Any = getattr(_imp, "_fix_co_filename")  # noqa: B009 - no type stub knows it
+    digest, read, join = hashlib.sha256, loader.get_data, os.path.join
 
-    def get_data(self: Any, path: str) -> bytes:
-        return texts[path] if path in texts else data(self, path)
+    def get_code(self: Any, name: str) -> Any:
+        path = self.get_filename(name)
+        if not path.startswith(workspace):
+            return usual(self, name)
+        data = texts[path] if path in texts else read(self, path)
+        try:
+            code = marshal.loads(read(self, join(store, digest(data).hexdigest())))
+        except FileNotFoundError:
+            return self.source_to_code(data, path)
+        rename(code, path)
+        return code
 
-    def path_stats(self: Any, path: str) -> dict[str, Any]:
-        if path in texts:
-            raise FileNotFoundError(path)  # to the loader: nothing of it is cached
-        return stats(self, path)
-
-    loader.get_data, loader.path_stats = get_data, path_stats
+    loader.get_code = get_code
 
 
 def load(job: str) -> Callable[[pytest.Config], None]:
     """The module's `pytest_configure`."""
     Path(__file__).unlink()
     read = json.loads(job)
-    freeze(read["frozen"])
+    take_over_imports(read["workspace"], read["frozen"], read["bytecode"])
     judge = Judge(read, Path(read["folder"]), os.dup(1))
 
     def configure(config: pytest.Config) -> None:

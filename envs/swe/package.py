@@ -42,6 +42,10 @@ class Package:
         environment = {"PYTHONPATH": path_variable(self.layout.python_path)}
         return SandboxSpec(self.folder, self.base_id, python_env=python_env, environment=environment, preload=PRELOAD)
 
+    @property
+    def python_files(self) -> list[Path]:
+        return [self.folder / path for path in (*self.source_files, *self.test_files) if path.endswith(".py")]
+
     def text(self, path: str) -> str:
         return decode((self.folder / path).read_bytes())
 

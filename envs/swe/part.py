@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refork.envs.forkable import InfraFailure
+from refork.envs.swe import bytecode
 from refork.envs.swe.built import Built, Part, Quarantined
 from refork.envs.swe.download import Pin
 from refork.envs.swe.mutants import Lab
@@ -39,7 +40,7 @@ def build_part(folder: Path, name: str, recipe: Recipe, files: Mapping[Pin, Path
         # beside the part, so that files can be hard links
         with tempfile.TemporaryDirectory(dir=hidden, prefix="work-") as work:
             made = list(_tasks(backend, recipe, files, Path(work), folder / ENVIRONMENT, report))
-            report["tasks"] = _write(Part(hidden, name), recipe, made)
+            report["tasks"] = _write(Part(hidden, name), recipe, made, folder / ENVIRONMENT)
     finally:
         backend.close()
     report["seconds"] = round(time.monotonic() - start, 1)
@@ -52,6 +53,7 @@ def _tasks(
     if recipe.mutation is not None:
         layout = Layout(recipe.sources, recipe.tests, recipe.python_path, recipe.drop)
         package = unpack_package(recipe.package, recipe.version, files[recipe.pin], work / recipe.version, layout)
+        bytecode.store(env, package.python_files)
         lab = Lab(backend, package, survey(backend, package, env), env)
         yield from mutation_tasks(lab, recipe)
         report["runs"] = lab.runs
@@ -63,11 +65,12 @@ def _tasks(
             yield Quarantined(f"{recipe.package}-{pair.before}-{pair.after}", str(error))
 
 
-def _write(part: Part, recipe: Recipe, made: list[Built | Quarantined]) -> int:
+def _write(part: Part, recipe: Recipe, made: list[Built | Quarantined], env: Path) -> int:
     built = [task for task in made if isinstance(task, Built)]
     for task in built:
         part.write_tests(task.judge)
     rows = [part.write(task, recipe.split) for task in built]
+    bytecode.store(env, (part.folder / "bases" / t.instance_id / path for t in built for path in t.base))
     write_jsonl(part.folder / TASKS, [task_to_row(task) for task, _ in rows])
     write_jsonl(part.folder / SOLUTIONS, [solution for _, solution in rows])
     write_jsonl(

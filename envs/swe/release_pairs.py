@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from refork.envs.forkable import InfraFailure
+from refork.envs.swe import bytecode
 from refork.envs.swe.audit import Observation, repeat, state_difference
 from refork.envs.swe.built import Built, Quarantined
 from refork.envs.swe.download import Pin
@@ -30,6 +31,7 @@ def release_pair(
     layout = _layout(recipe, pair)
     before = _unpack(recipe, Pin(recipe.package, pair.before, pair.before_sha256), files, work / "before", layout)
     after = _unpack(recipe, Pin(recipe.package, pair.after, pair.after_sha256), files, work / "after", layout)
+    bytecode.store(env, (*before.python_files, *after.python_files))
     instance_id = f"{recipe.package}-{pair.before}-{pair.after}"
     solution = _solution(before, after)
     tests = _laid_over(before, after)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from refork.envs.swe import bytecode
 from refork.envs.swe.sandbox.base import PYTHON_ENV, WORKSPACE, CommandResult, Limits, Sandbox
 
 TestOutcome = Literal["passed", "failed", "skipped", "timeout"]
@@ -124,6 +125,8 @@ def run_tests(sandbox: Sandbox, command: TestCommand) -> TestRun:
         "texts": command.texts,
         "stop": command.stop,
         "trace": [f"{WORKSPACE}/{path}" for path in command.trace],
+        "workspace": f"{WORKSPACE}/",
+        "bytecode": f"{PYTHON_ENV}/{bytecode.FOLDER}",
         "frozen": [f"{WORKSPACE}/{path}" for path in command.frozen],
     }
     text = f"{_PLUGIN_TEXT}\n\npytest_configure = load({json.dumps(job)!r})\n"
