@@ -30,7 +30,7 @@ from refork.envs.swe.sandbox.base import (
 )
 from refork.envs.swe.sandbox.capture import Captured, follow
 from refork.envs.swe.sandbox.cgroup import make_group, sweep_groups
-from refork.envs.swe.sandbox.layers import LayerStore
+from refork.envs.swe.sandbox.layers import BUDGET_BYTES, LayerStore
 from refork.envs.swe.sandbox.overlay_files import Files, Writer
 from refork.envs.swe.sandbox.probe import probe, unsupported
 from refork.envs.swe.sandbox.scan import Table, merge, scan_layer
@@ -49,9 +49,9 @@ class OverlayBackend(Backend):
 
     name = "overlay"
 
-    def __init__(self, store: Path | None = None) -> None:
+    def __init__(self, store: Path | None = None, *, budget_bytes: int = BUDGET_BYTES) -> None:
         self._open: set[OverlaySandbox] = set()
-        self.store = LayerStore(store or home() / "layers", sandbox_owner(), self._layers_in_use)
+        self.store = LayerStore(store or home() / "layers", sandbox_owner(), self._layers_in_use, budget_bytes)
         sweep_groups()
         self._process = os.getpid()
         self._started = 0

@@ -61,7 +61,7 @@ def scan_layer(layer: Path, known: Table, cut: Path | None) -> dict[str, Row]:
     for name, path in ROOTS.items():
         if (layer / name).is_dir():
             info = os.lstat(layer / name)
-            rows[path] = read_row(str(layer / name), info, known.get(path), cut)
+            rows[path] = _row(str(layer / name), info, known.get(path), cut)
             pending.append((str(layer / name), path, info.st_mode))
     while pending:
         folder, path, mode = pending.pop()
@@ -69,7 +69,7 @@ def scan_layer(layer: Path, known: Table, cut: Path | None) -> dict[str, Row]:
             for entry in _children(folder):
                 info = entry.stat(follow_symlinks=False)
                 child = f"{path}/{entry.name}"
-                rows[child] = read_row(entry.path, info, known.get(child), cut)
+                rows[child] = _row(entry.path, info, known.get(child), cut)
                 if stat.S_ISDIR(info.st_mode):
                     pending.append((entry.path, child, info.st_mode))
     return rows
@@ -86,8 +86,7 @@ def _children(folder: str) -> list[os.DirEntry[str]]:
     return kept
 
 
-def read_row(path: str, info: os.stat_result, known: Row | None, cut: Path | None) -> Row:
-    """One path of a layer; `known` stands if its stamp is unchanged. `cut` is a scratch path to cut hard links with."""
+def _row(path: str, info: os.stat_result, known: Row | None, cut: Path | None) -> Row:
     if known is not None and known.certain and known.stamp == stamp_of(info):
         return known
     if stat.S_ISCHR(info.st_mode) and info.st_rdev == 0:

@@ -177,6 +177,10 @@ class Spawner:
             raise InfraFailure(f"cannot start a command: {answer[0]['error'] if answer else self._last_words()}")
         return Running(output, status, answer[1][0])
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def alive(self) -> bool:
         return self._process.poll() is None
 

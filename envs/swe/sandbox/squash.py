@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from refork.envs.swe.sandbox.base import TMP, WORKSPACE, Entry
 from refork.envs.swe.sandbox.scan import Base, Table, host_path
+from refork.envs.swe.sandbox.trees import opened_up
 
 _SPECIAL = {"fifo": stat.S_IFIFO, "socket": stat.S_IFSOCK}
 
@@ -25,6 +27,21 @@ def flatten(
     `layers` (newest first) hold the bytes; files are linked, not copied. `give` sets the owner of what is made.
     Where a base's folder was replaced by another, its vanished children are deleted one by one: no folder is opaque.
     """
+    with contextlib.ExitStack() as stack:
+        for layer, table in layers:
+            for path, row in table.items():
+                if row.entry.kind == "dir":
+                    stack.enter_context(opened_up(str(host_path(layer, path)), row.entry.mode, 0o700))
+        _fill(target, base, layers, changes, give)
+
+
+def _fill(
+    target: Path,
+    base: Base,
+    layers: Sequence[tuple[Path, Table]],
+    changes: Mapping[str, Entry],
+    give: Callable[[Path], None],
+) -> None:
     folders: dict[str, int] = {}
     for path in sorted(changes):
         _folder(target, path.rpartition("/")[0], base, changes, folders, give)
@@ -37,7 +54,7 @@ def flatten(
         else:
             _make(where, entry, os.readlink(_source(layers, path)) if entry.kind == "link" else "")
             give(where)
-    for path, mode in folders.items():
+    for path, mode in reversed(folders.items()):
         host_path(target, path).chmod(mode)
 
 
