@@ -7,7 +7,7 @@ import pkgutil
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 
 class Config(BaseModel):
@@ -144,7 +144,7 @@ class JobConfig(Config):
     """Folder the run's folder is made in."""
     env: EnvConfig = EnvConfig()
     agent: AgentConfig = AgentConfig()
-    trainer: TrainerConfig
+    trainer: SerializeAsAny[TrainerConfig]
     rollout: RolloutConfig = RolloutConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     tracking: TrackingConfig = TrackingConfig()

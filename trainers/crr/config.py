@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from refork.trainers.config import PolicyGradientConfig
 
 
@@ -16,8 +16,8 @@ class AlgorithmConfig(PolicyGradientConfig):
     """Algorithm."""
     which: Literal["mixed_successes", "mixed", "all"] = "mixed_successes"
     """Rollouts that are forked: above the mean of a group with both outcomes; all of such a group; all."""
-    rule: str = "entropy"
-    """Fork-point rule: uniform, entropy."""
+    rule: Literal["entropy", "uniform"] = "entropy"
+    """Fork-point rule (replay/fork_points.py)."""
     forks: float = Field(8.0, gt=0)
     """Fork points per forked rollout, to begin with when it adapts."""
     alternatives: int = Field(1, ge=1)
@@ -36,7 +36,7 @@ class AlgorithmConfig(PolicyGradientConfig):
     """How fast the amount moves."""
     forks_min: float = Field(1.0, gt=0)
     """Fewest fork points per forked rollout."""
-    forks_max: float = Field(12.0, gt=0)
+    forks_max: float = Field(8.0, gt=0)
     """Most fork points per forked rollout."""
     outcome: Literal["rloo", "grpo", "dr_grpo", "none"] = "rloo"
     """Advantage of decisions that were not forked."""
@@ -50,3 +50,11 @@ class AlgorithmConfig(PolicyGradientConfig):
     """Weigh each point by the inverse of its probability of being picked."""
     selection_clip: float = Field(5.0, ge=1)
     """Largest such weight."""
+
+    @model_validator(mode="after")
+    def _check_forks(self) -> Self:
+        if not self.forks_min <= self.forks <= self.forks_max and self.adapt:
+            raise ValueError(
+                f"forks_min <= forks <= forks_max must hold, got {self.forks_min} <= {self.forks} <= {self.forks_max}"
+            )
+        return self

@@ -1,0 +1,89 @@
+"""Job files: every shipped one is parsed, and the model refuses what makes no sense."""
+
+import subprocess
+import sys
+import tomllib
+from importlib.resources import files
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+from refork.envs.chain import START, ChainEnv
+from refork.replay.fork_points import RULES
+from refork.trainers.config import JobConfig, algorithms, trainer_config_class
+from refork.trainers.crr.advantages import CrrForm
+from refork.trainers.crr.config import AlgorithmConfig
+from refork.trainers.make import make_trainer
+
+RECIPES = sorted(p.name for p in files("refork.trainers.recipes").iterdir() if p.name.endswith(".toml"))
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    return tomllib.loads((files("refork.trainers.recipes") / name).read_text())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_a_job_named_like_its_file(name: str) -> None:
+    job = JobConfig.model_validate(_recipe(name))
+    assert f"{job.name}.toml" == name
+    assert JobConfig.model_validate(job.model_dump(mode="json")) == job
+    assert not set(job.env.held_out) & {*job.env.validation, *job.env.train}
+
+
+def test_the_chain_recipe_starts_where_the_chain_says() -> None:
+    prior = _recipe("chain_small.toml")["agent"]["options"]["prior"]
+    assert [prior[name] for name in ChainEnv.feature_names] == pytest.approx(START.tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", algorithms())
+def test_every_algorithm_has_a_config_and_a_trainer(kind: str) -> None:
+    assert trainer_config_class(kind)(kind=kind).kind == kind
+    job = JobConfig.model_validate({"trainer": {"kind": kind}})
+    assert type(job.trainer) is trainer_config_class(kind)
+    trainer = make_trainer(job, ("a", "b"))
+    assert trainer.weights()["skip"].shape == (2,)
+    trainer.load_state_dict(trainer.state_dict())
+
+
+def test_the_algorithms_are_those_of_the_issue() -> None:
+    assert {"crr", "grpo"} <= set(algorithms())
+
+
+def test_configs_import_neither_torch_nor_numpy_nor_ray() -> None:
+    code = (
+        "import sys; from refork.trainers.config import JobConfig; JobConfig(trainer={'kind': 'crr'});"
+        "print([m for m in ('torch', 'ray', 'numpy') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("section", "where"),
+    [
+        ({"kind": "crr", "rule": "entorpy"}, "rule"),
+        ({"kind": "crr", "forks_min": 3.0, "forks_max": 2.0}, "forks_min"),
+        ({"kind": "crr", "forks": 8.5}, "forks"),
+        ({"kind": "crr", "learning_rate": 0.0}, "learning_rate"),
+        ({"kind": "crr", "estimator": "rloo"}, "estimator"),
+        ({"kind": "grpo", "forks": 3}, "forks"),
+        ({"kind": "ppo"}, "no algorithm 'ppo'; there are: crr, grpo"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(section: dict[str, Any], where: str) -> None:
+    with pytest.raises(ValidationError, match=where):
+        JobConfig.model_validate({"trainer": section})
+
+
+def test_the_rules_of_the_config_are_those_there_are() -> None:
+    assert set(get_args(AlgorithmConfig.model_fields["rule"].annotation)) == set(RULES)
+
+
+def test_defaults_of_config_and_estimator_agree() -> None:
+    config, form = AlgorithmConfig(), CrrForm()
+    assert {name: getattr(config, name) for name in vars(form)} == vars(form)
+
+
+def test_every_field_has_its_help() -> None:
+    for kind in algorithms():
+        for name, field in trainer_config_class(kind).model_fields.items():
+            assert field.description, f"{kind}.{name}"
