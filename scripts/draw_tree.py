@@ -7,7 +7,7 @@ that were gone back to, squares the ends: filled where the task was resolved.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,8 +104,8 @@ def draw_group(experience: TaskExperience, describe: Describe) -> Figure:
     return figure
 
 
-def _columns(points: Sequence[Point] | object) -> tuple[list[float], list[float]]:
-    pairs = list(points)  # type: ignore[call-overload]
+def _columns(points: Iterable[Point]) -> tuple[list[float], list[float]]:
+    pairs = list(points)
     return [x for x, _ in pairs], [y for _, y in pairs]
 
 
