@@ -63,6 +63,16 @@ def base_image(client: docker.APIClient) -> str:
         return _import_debian(client, failure)
 
 
+def base_plan(client: docker.APIClient) -> str:
+    """What `base_image` would use, in words, without doing it. Raises InfraFailure when it can tell that it would."""
+    for image in (BASE, IMPORTED_BASE):
+        if _has(client, image):
+            return f"{image} is there"
+    if _kept_debian().exists():
+        return f"{BASE} will be pulled, else the Debian kept at {_kept_debian()} imported"
+    return f"{BASE} will be pulled, else a Debian made by debootstrap" if _can_make() else f"{BASE} will be pulled"
+
+
 def _has(client: docker.APIClient, image: str) -> bool:
     with infra(f"image {image} could not be looked up"):
         try:
@@ -152,7 +162,7 @@ def _root_owned(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _import_debian(client: docker.APIClient, cause: InfraFailure) -> str:
-    kept = home() / "docker" / "base-bookworm.tar"
+    kept = _kept_debian()
     if not kept.exists():
         _make_debian(kept, cause)
     with infra(f"image {IMPORTED_BASE} could not be imported from {kept}"), kept.open("rb") as source:
@@ -162,9 +172,17 @@ def _import_debian(client: docker.APIClient, cause: InfraFailure) -> str:
     return IMPORTED_BASE
 
 
+def _kept_debian() -> Path:
+    return home() / "docker" / "base-bookworm.tar"
+
+
+def _can_make() -> bool:
+    return os.geteuid() == 0 and shutil.which("debootstrap") is not None
+
+
 def _make_debian(target: Path, cause: InfraFailure) -> None:
     """A Debian tree with Python as a tar file at `target`, which appears only when it is whole."""
-    if os.geteuid() != 0 or not shutil.which("debootstrap"):
+    if not _can_make():
         cure = "install debootstrap and run once as root, load an image named python:3.11-slim, or choose overlay"
         raise InfraFailure(f"{cause}; nor can a base be made here: {cure}")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,8 @@ _MODULES = (
     "supervisor_warm",
     "supervisor",
 )
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+MACHINES = ("x86_64", "aarch64")
+"""Architectures of daemons that a seccomp filter is known for."""
 _BOOT = """
 import json, os, struct, sys, types
 def read(n):
@@ -159,12 +160,11 @@ def start(
 
 
 def _greet(container: Container, preload: tuple[str, ...]) -> None:
-    with infra("the daemon's version"):
-        machine = _MACHINES.get(container.client.version()["Arch"], "")
-    try:
-        filters = [base64.b64encode(filter_program(machine)).decode()]
-    except KeyError as error:
-        raise InfraFailure(f"no seccomp filter is known for the daemon's machine {machine!r}") from error
+    with infra("the daemon could not be asked for its machine"):
+        machine = container.client.info()["Architecture"]
+    if machine not in MACHINES:
+        raise InfraFailure(f"no seccomp filter is known for the daemon's machine {machine!r}")
+    filters = [base64.b64encode(filter_program(machine)).decode()]
     container.link.send(_sources(), wait_s=60.0)
     hello: dict[str, Any] = {
         "roots": ROOTS,

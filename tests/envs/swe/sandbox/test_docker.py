@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from refork.envs.owner import owner
 from refork.envs.swe import images
 from refork.envs.swe.sandbox import docker_client
 from refork.envs.swe.sandbox.base import SandboxSpec, UnsupportedHost
-from refork.envs.swe.sandbox.docker import DockerBackend, DockerSandbox
+from refork.envs.swe.sandbox.docker import DockerBackend, DockerSandbox, _daemon_findings
 from refork.envs.swe.sandbox.docker_client import LABEL, MACHINE_LABEL, connect, create_started, machine, sweep
 from refork.envs.swe.sandbox.manifest import digest_tree
 
@@ -384,8 +383,16 @@ def test_states_live_as_long_as_someone_has_them(backend: DockerBackend, spec: S
     assert list((folder / "states").iterdir()) == list((folder / "blobs").iterdir()) == []
 
 
-def test_probe_finds_the_daemon(backend: DockerBackend) -> None:
-    (finding,) = DockerBackend.probe()
-    assert finding.ok
-    assert backend.client.version()["Version"] in finding.detail
-    assert json.dumps(finding.detail)
+def test_probe_finds_what_is_there(backend: DockerBackend) -> None:
+    found = {finding.name: finding for finding in DockerBackend.probe()}
+    assert list(found) == ["docker daemon", "docker machine", "docker limits", "docker base image"]
+    assert all(finding.ok for finding in found.values())
+    assert backend.client.version()["Version"] in found["docker daemon"].detail
+    assert found["docker base image"].detail.endswith("is there")
+
+
+def test_probe_names_limits_that_the_daemon_cannot_set() -> None:
+    info = {"ServerVersion": "1", "Driver": "d", "DockerRootDir": "/", "Architecture": "riscv64", "PidsLimit": True}
+    _, machine, limits = _daemon_findings(info)
+    assert (machine.ok, limits.ok) == (False, False)
+    assert limits.detail == "the daemon cannot set MemoryLimit, SwapLimit"
