@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ os.environ |= {
 }
 
 import ray
-from refork.cluster.reaper import MARK, end_marked, make_ray_folder
+from refork.cluster.reaper import make_ray_folder, remove_ray_folder
 from refork.cluster.resources import check_resources
 from refork.envs.forkable import InfraFailure
 
@@ -42,23 +41,20 @@ class LocalRay:
 
     folder: Path
     watchdog: subprocess.Popen[bytes]
-    mark: str
 
     @classmethod
     def start(cls, actors: int) -> Self:
         """Raises BadInput for more actors than cores, InfraFailure when Ray does not come up."""
         check_resources(actors)
         folder = make_ray_folder()
-        mark = secrets.token_hex(8)
-        os.environ.update(_environment(folder, mark))
+        os.environ |= _environment(folder)
         watchdog = subprocess.Popen(
-            [sys.executable, "-m", "refork.cluster.reaper", str(os.getpid()), mark, str(folder)],
+            [sys.executable, "-m", "refork.cluster.reaper", str(os.getpid()), str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, MARK: ""},
             start_new_session=True,
         )
-        cluster = cls(folder, watchdog, mark)
+        cluster = cls(folder, watchdog)
         try:
             cluster._init(actors)
         except BaseException:
@@ -86,11 +82,9 @@ class LocalRay:
     def stop(self) -> None:
         """End every process of the cluster and remove its folder."""
         ray.shutdown()
-        end_marked(self.mark)
+        remove_ray_folder(self.folder)
         self.watchdog.terminate()
         self.watchdog.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.environ.pop(MARK, None)
 
 
 def _to_log(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
@@ -99,12 +93,11 @@ def _to_log(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
         log.debug("%s: %s", data["pid"], line)
 
 
-def _environment(folder: Path, mark: str) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     token = folder / "token"
     with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
     return {
-        MARK: mark,
         "RAY_AUTH_TOKEN_PATH": str(token),
         "OMP_NUM_THREADS": "1",
     }

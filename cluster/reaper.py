@@ -25,9 +25,6 @@ from refork.envs.swe.sandbox.layers import sweep as sweep_layers
 
 log = logging.getLogger("refork.reaper")
 
-MARK = "REFORK_CLUSTER"
-"""Environment variable that all processes of one Ray inherit."""
-
 _RAY_PREFIX = "refork-ray-"
 
 
@@ -42,26 +39,36 @@ def make_ray_folder() -> Path:
     return folder
 
 
-def marked(mark: str) -> list[int]:
-    """Processes that carry `mark` in the environment they were started with, this one left out."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:  # gone meanwhile, or another user's: not one of ours
-                continue
-            if wanted in environment:
-                found.append(int(entry.name))
-    return found
+def holders(folder: Path) -> list[int]:
+    """Processes that hold a file open below `folder`, this one left out.
+
+    All processes of a Ray do: their logs are there. (Their environment tells nothing: some overwrite it with a title.)
+    """
+    inside = f"{folder}/"
+    return [pid for pid in _processes() if any(target.startswith(inside) for target in _open_files(pid))]
 
 
-def end_marked(mark: str, patience_s: float = 10.0) -> int:
-    """Kill every process that carries `mark`, again until none is left; how many were killed."""
+def _processes() -> list[int]:
+    own = os.getpid()
+    return [int(e.name) for e in Path("/proc").iterdir() if e.name.isdecimal() and int(e.name) != own]
+
+
+def _open_files(pid: int) -> list[str]:
+    """What the descriptors of a process lead to; none for one that is gone or another user's."""
+    targets = []
+    try:
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            targets.append(os.readlink(descriptor.path))
+    except OSError:
+        return targets
+    return targets
+
+
+def end_holders(folder: Path, patience_s: float = 10.0) -> int:
+    """Kill every process that holds a file open below `folder`, until none is left; how many were killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + patience_s
-    while (left := marked(mark)) and time.monotonic() < deadline:
+    while (left := holders(folder)) and time.monotonic() < deadline:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -72,13 +79,19 @@ def end_marked(mark: str, patience_s: float = 10.0) -> int:
     return len(killed)
 
 
+def remove_ray_folder(folder: Path) -> None:
+    """End what is left of the Ray that lives in `folder`, then remove it."""
+    end_holders(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def sweep_ray_folders() -> int:
-    """Remove the Ray folders of dead owners; how many."""
+    """End and remove the Rays of dead owners; how many."""
     swept = 0
     for place in sorted({tempfile.gettempdir(), "/tmp"}):
         for path in Path(place).glob(f"{_RAY_PREFIX}*"):
             if path.stat().st_uid == os.getuid() and not _in_use(path):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_ray_folder(path)
                 swept += 1
     return swept
 
@@ -115,19 +128,18 @@ def _sweep_containers() -> int:
             return 0
 
 
-def watch(pid: int, mark: str, folder: Path) -> None:
-    """Wait until process `pid` is gone, then end all that carries `mark` and remove `folder`."""
+def watch(pid: int, folder: Path) -> None:
+    """Wait until process `pid` is gone, then end the Ray that lives in `folder`, and sweep."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         descriptor = -1
     if descriptor >= 0:
         select.select([descriptor], [], [])
-    end_marked(mark)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_ray_folder(folder)
     sweep()
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the run; this one waits for its end
-    watch(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    watch(int(sys.argv[1]), Path(sys.argv[2]))

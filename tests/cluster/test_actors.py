@@ -12,7 +12,7 @@ from refork.agents.registry import make_network
 from refork.cluster import actors
 from refork.cluster.actors import PoolLimits, RayCollector
 from refork.cluster.collector import LocalCollector
-from refork.cluster.reaper import marked
+from refork.cluster.reaper import holders
 from refork.cluster.resources import check_resources
 from refork.cluster.rollout import Rollout, RolloutSpec
 from refork.envs.chain import ChainEnv
@@ -46,7 +46,7 @@ def pool() -> Iterator[RayCollector]:
     yield collector
     collector.close()
     patch.undo()
-    assert not marked(collector._cluster.mark)
+    assert holders(collector._cluster.folder) == []
     assert not collector._cluster.folder.exists()
 
 
@@ -125,7 +125,7 @@ def test_errors_of_ours_come_through_as_they_are(pool: RayCollector) -> None:
 
 def test_everything_listens_on_loopback_only(pool: RayCollector) -> None:
     inodes = set()
-    for pid in [os.getpid(), *marked(pool._cluster.mark)]:
+    for pid in [os.getpid(), *holders(pool._cluster.folder)]:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             target = os.readlink(descriptor) if descriptor.is_symlink() else ""
             inodes.add(target.removeprefix("socket:[").removesuffix("]"))

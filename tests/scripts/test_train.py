@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
-from refork.cluster.reaper import MARK
+from refork.cluster.reaper import holders
 
-from tests.scripts.commands import SMALL, environment, refork, run_folder, start
+from tests.scripts.commands import SMALL, refork, run_folder, start
 
 ENDLESS = ("chain_small", "--trainer.updates", "1000000", "--checkpoint.every", "5")
 
@@ -47,19 +47,6 @@ def _wait_for_checkpoint(folder: Path, process: subprocess.Popen[str], timeout_s
         time.sleep(0.05)
     process.kill()
     raise AssertionError(process.communicate())
-
-
-def _marked(mark: bytes) -> list[str]:
-    """Command lines of the processes that carry a mark in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if mark in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_text())
-            except OSError:
-                continue
-    return found
 
 
 def test_a_run_folder_holds_the_job_the_metrics_and_committed_checkpoints(whole: Path) -> None:
@@ -157,12 +144,11 @@ def test_a_killed_driver_leaves_no_actor_and_resumes_as_if_never_stopped(tmp_pat
     process = start(tmp_path, "train", *ENDLESS, "--rollout.actors", "2", "--trainer.horizon", "9")
     run = _wait_for_checkpoint(tmp_path, process)
     folder = _ray_folder(process.pid)
-    mark = f"RAY_AUTH_TOKEN_PATH={folder}/token".encode()
-    assert any("ray::Rollout" in line for line in _marked(mark))
+    assert any("ray::Rollout" in Path(f"/proc/{pid}/cmdline").read_text() for pid in holders(folder))
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 30
-    while (left := _marked(mark)) and time.monotonic() < deadline:
+    while (left := holders(folder)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert left == []
     assert not folder.exists()
@@ -179,16 +165,9 @@ def test_a_killed_driver_leaves_no_actor_and_resumes_as_if_never_stopped(tmp_pat
 def test_ctrl_c_with_actors_leaves_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "train", *ENDLESS, "--rollout.actors", "2")
     _wait_for_checkpoint(tmp_path, process)
+    folder = _ray_folder(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 130
-    assert _marked(str(tmp_path).encode()) == []
-
-
-def test_marks_are_found(tmp_path: Path) -> None:
-    child = subprocess.Popen(["sleep", "60"], env={**environment(tmp_path), MARK: "here"})
-    try:
-        assert _marked(f"{MARK}=here".encode()) == ["sleep\x0060\x00"]
-    finally:
-        child.kill()
-        child.wait()
+    assert holders(folder) == []
+    assert not folder.exists()
