@@ -104,6 +104,7 @@ class _Spawner:
             inside.cannot_start(request, error)
             os._exit(0)
         if main == 0:
+            os.close(inside.STATUS)  # the module must not be able to write the report on itself
             return request
         inside.watch(main)
         return None

@@ -128,3 +128,15 @@ def test_which_commands_can_be_warm() -> None:
     assert module_of(["python3", "-c", "1"]) is None
     assert same_start({"PATH": "a", "PYTHONPATH": "x"}, {"PATH": "b", "PYTHONPATH": "x"})
     assert not same_start({"PYTHONPATH": "x", "LD_PRELOAD": "l"}, {"PYTHONPATH": "x"})
+
+
+def test_a_module_cannot_report_on_itself(sandbox: Sandbox) -> None:
+    script = (
+        b"import os\n"
+        b"for number in range(3, 100):\n"
+        b"    try: os.write(number, b'{\"status\": 0, \"cpu_s\": 0.0}')\n"
+        b"    except OSError: pass\n"
+        b"os._exit(3)\n"
+    )
+    sandbox.put({"/testbed/liar.py": script})
+    assert sandbox.run(["python", "-m", "liar"], warm=True).exit_code == 3
