@@ -114,13 +114,13 @@ class Wandb:
     def __init__(self, folder: Path, project: str, mode: str, run_id: str, config: Mapping[str, Any]) -> None:
         """`mode`: online or offline. A `run_id` seen before is resumed. Raises BadInput when W&B cannot be opened."""
         place = folder / "wandb"
-        place.mkdir(exist_ok=True)
         for variable in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
             os.environ.setdefault(variable, str(place))
         import wandb  # slow, and some runs have it off
 
         settings = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, init_timeout=60)
         try:
+            place.mkdir(exist_ok=True)
             self._run = wandb.init(
                 project=project,
                 name=folder.name,
