@@ -11,12 +11,18 @@ private_dockerd() {
         export REFORK_DOCKER_SKIPPED="$why"
         return 0
     fi
-    DOCKERD_FOLDER="$(mktemp -d "${TMPDIR:-/tmp}/refork-dockerd.XXXXXX")"
+    DOCKERD_FOLDER="$(mktemp -d "$(_dockerd_parent)/refork-dockerd.XXXXXX")"
     _start_dockerd && _dockerd_answers && return 0
     why="the private dockerd did not start: $(grep -v level=info "$DOCKERD_FOLDER/log" | tail -n 1 || true)"
     stop_dockerd
     echo "docker tests skipped: $why"
     export REFORK_DOCKER_SKIPPED="$why"
+}
+
+# Where its folder is made: the names of its sockets must stay below 108 bytes.
+_dockerd_parent() {
+    local parent="${TMPDIR:-/tmp}"
+    if [ "${#parent}" -le 40 ]; then echo "$parent"; else echo /tmp; fi
 }
 
 # Prints what is missing and fails, or makes it be there.
@@ -91,7 +97,7 @@ _end_dockerd() {
 # What a killed run of ours has left behind.
 _sweep_dockerd() {
     local folder owner
-    for folder in "${TMPDIR:-/tmp}"/refork-dockerd.*; do
+    for folder in "$(_dockerd_parent)"/refork-dockerd.*; do
         [ -f "$folder/owner" ] && [ "$(id -u)" = 0 ] || continue
         owner="$(cat "$folder/owner")"
         grep -qa test.sh "/proc/$owner/cmdline" 2>/dev/null || _end_dockerd "$folder"

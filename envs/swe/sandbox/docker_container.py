@@ -6,6 +6,7 @@ import base64
 import errno
 import importlib.util
 import json
+import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from refork.envs.swe.sandbox.docker_client import create_started, infra, labels,
 from refork.envs.swe.sandbox.docker_link import Link
 from refork.envs.swe.sandbox.seccomp import filter_program
 
+_log = logging.getLogger(__name__)
 ROOTS = (WORKSPACE, TMP)
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETPCAP", "SETUID")
 """What the supervisor needs to become the sandbox's user, to kill it and to reset its files; commands have none."""
@@ -132,9 +134,12 @@ class Container:
             self.limits = limits
 
     def remove(self) -> None:
-        """End it and remove it."""
+        """End it and remove it. Where the daemon does not answer, a later sweep will."""
         self.link.close()
-        remove(self.client, self.name)
+        try:
+            remove(self.client, self.name)
+        except InfraFailure as failure:
+            _log.warning("%s; `refork clean` will remove it", failure)
 
 
 def start(
