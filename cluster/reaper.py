@@ -21,6 +21,7 @@ from refork.envs.forkable import InfraFailure
 from refork.envs.home import home
 from refork.envs.owner import alive, owner
 from refork.envs.swe.sandbox.base import UnsupportedHost
+from refork.envs.swe.sandbox.docker_state import sweep_states
 from refork.envs.swe.sandbox.layers import sweep as sweep_layers
 
 log = logging.getLogger("refork.reaper")
@@ -108,6 +109,7 @@ def sweep() -> dict[str, int]:
         "ray folders": sweep_ray_folders(),
         "owners of sandbox layers": sweep_layers(home() / "layers"),
         "containers": _sweep_containers(),
+        "owners of container states": sweep_states(home() / "docker"),
     }
 
 

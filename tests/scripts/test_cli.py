@@ -100,6 +100,7 @@ def test_clean_says_what_it_removed(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[1:] == [
         "owners of sandbox layers: nothing to remove",
         "containers: nothing to remove",
+        "owners of container states: nothing to remove",
     ]
 
 
