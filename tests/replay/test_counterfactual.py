@@ -1,6 +1,10 @@
 """A task group: what is forked, what the branches are, and what failures of the machinery become."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,3 +220,25 @@ def test_the_chain_is_forked_exactly() -> None:
             assert 0 <= action < OPTIONS
             env.step(action)
         assert env.grade() == branch.outcome
+
+
+def test_results_do_not_depend_on_the_hash_seed_or_the_process() -> None:
+    code = (
+        "import tests.replay.test_counterfactual as t;"
+        "chain = t.ChainEnv('chain-5'), t.LinearPolicy(), t._request('chain-5'), t.FORK_ALL;"
+        "print(t._comparable(t.collect_group(*chain)))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert found == {
+        str(_comparable(collect_group(ChainEnv("chain-5"), LinearPolicy(), _request("chain-5"), FORK_ALL))) + "\n"
+    }

@@ -1,8 +1,10 @@
 """The state DAG: exact round trips, concurrent writers, bounds, nondeterminism, and every way the file can fail."""
 
+import itertools
 import multiprocessing
 import os
 import sqlite3
+import time
 import warnings
 from pathlib import Path
 
@@ -191,3 +193,27 @@ def test_a_folder_that_cannot_be_made_is_warned_about_once(tmp_path: Path) -> No
         assert dag.lookup("t", "c", "run") is None
     assert len(caught) == 1
     assert dag.lookup("t", "a", "run") == EDGE  # from memory
+
+
+def test_a_writer_killed_in_the_middle_leaves_a_sound_file(path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    for _ in range(3):
+        writer = context.Process(target=_write_for_ever, args=(path,))
+        writer.start()
+        time.sleep(0.3)
+        writer.kill()
+        writer.join(10)
+    dag = StateDag(path)
+    edges = list(dag.edges("t"))
+    assert len(edges) > 10
+    assert all(edge == Edge(state.encode() * 100, 0.0, state) for state, _, edge in edges)
+    dag.record("t", "after", "run", EDGE)
+    assert (dag.lookup("t", "after", "run"), dag.errors) == (EDGE, 0)
+
+
+def _write_for_ever(path: Path) -> None:
+    dag = StateDag(path)
+    for i in itertools.count():
+        dag.record(
+            "t", f"{os.getpid()}/{i}", "run", Edge(f"{os.getpid()}/{i}".encode() * 100, 0.0, f"{os.getpid()}/{i}")
+        )
