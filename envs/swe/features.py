@@ -1,7 +1,7 @@
 """What the repair policy sees: one row of numbers per action. Everything the state holds and the policy needs is in it.
 
 The policy is a memoryless network over the rows, so what is known of the whole (failing tests, steps left, the last
-result) stands in every row. Columns are in about [-2, 2].
+result) stands in every row. Columns are in about [-3, 3].
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from refork.envs.swe.localise import Spectrum
+from refork.envs.swe.localise import Spectrum, competition_ranks
 from refork.envs.swe.menu import NOT_IN_TRACEBACK, Item
 from refork.envs.swe.repair_operators import OPERATOR_NAMES
 
@@ -29,6 +29,9 @@ EDIT = (
     "depth",
     "size",
     "same_line",
+    "natural",
+    "natural_here",
+    "natural_place",
 )
 TRIAL = ("tried", "gain", "solved", "no_gain", "tried_before", "gain_before")
 ERRORS = ("Assertion", "Type", "Attribute", "Lookup", "Value", "Name", "Limit", "other", "none")
@@ -139,9 +142,11 @@ def static_rows(items: Sequence[Item], spectrum: Spectrum, size: int) -> np.ndar
     for name, share in error_shares(spectrum).items():
         rows[:, COLUMN[f"error_{name}"]] = share
     per_line = Counter(item.line for item in items)
+    natural = competition_ranks(item.natural for item in items)
     for place, item in enumerate(items):
         for name, value in _edit_features(item, place, per_line[item.line]).items():
             rows[place, COLUMN[name]] = value
+        rows[place, COLUMN["natural_place"]] = np.log1p(natural[place] - 1) / 4
     return rows
 
 
@@ -160,6 +165,8 @@ def _edit_features(item: Item, place: int, same_line: int) -> dict[str, float]:
         "depth": item.candidate.depth / 4,
         "size": min(2.0, (len(item.added) + len(item.removed)) / 100),
         "same_line": same_line / 10,
+        "natural": float(np.clip(item.natural / 4, -3, 3)),
+        "natural_here": float(np.clip(item.natural_here / 4, -3, 3)),
         f"operator_{item.candidate.operator}": 1.0,
     }
 

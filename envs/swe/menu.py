@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
 from refork.envs.swe.localise import Line, Spectrum, competition_ranks, counts, ochiai, traceback_distance
 from refork.envs.swe.module_text import ModuleText
+from refork.envs.swe.naturalness import Change, file_model, gains, library_model
 from refork.envs.swe.repair_operators import Candidate
 from refork.envs.swe.source_edit import Source
 
@@ -38,6 +40,10 @@ class Item:
     """Names the same edit in another version of the text: path, function, operator, line before and after."""
     removed: str
     added: str
+    natural: float = 0.0
+    """Change in log-probability under a model of the standard library; nats."""
+    natural_here: float = 0.0
+    """The same under a model of its own file."""
 
     def __str__(self) -> str:
         path, number = self.line
@@ -72,10 +78,16 @@ class Suspicion:
         )
 
 
-def build_menu(modules: Mapping[str, ModuleText], spectrum: Spectrum, size: int) -> tuple[Item, ...]:
+def build_menu(
+    modules: Mapping[str, ModuleText],
+    spectrum: Spectrum,
+    size: int,
+    files: Mapping[str, ModuleText] | None = None,
+) -> tuple[Item, ...]:
     """At most `size` candidates, in the order of their lines' suspicion; the same for the same input.
 
-    Equally suspicious lines take turns, each with its next candidate, so that none crowds out the others.
+    Equally suspicious lines take turns, each with its next candidate, so that none crowds out the others. `files` are
+    what edits are compared with when it is judged how natural they are (None: `modules`).
     """
     suspicion = Suspicion.of(spectrum)
     by_line: dict[Line, list[Candidate]] = {}
@@ -93,7 +105,7 @@ def build_menu(modules: Mapping[str, ModuleText], spectrum: Spectrum, size: int)
                     by_line.setdefault(_seen_at(candidate, suspicion.scores), []).append(candidate)
         turns = [(i, place, line) for place, line in enumerate(tied) for i in range(len(by_line.get(line, ())))]
         chosen += [(line, by_line[line][i]) for i, _, line in sorted(turns)]
-    return tuple(_items(modules, chosen[:size], suspicion))
+    return tuple(_items(modules, chosen[:size], suspicion, files or modules))
 
 
 def _seen_at(candidate: Candidate, scores: Mapping[Line, float]) -> Line:
@@ -103,11 +115,21 @@ def _seen_at(candidate: Candidate, scores: Mapping[Line, float]) -> Line:
 
 
 def _items(
-    modules: Mapping[str, ModuleText], chosen: Sequence[tuple[Line, Candidate]], suspicion: Suspicion
+    modules: Mapping[str, ModuleText],
+    chosen: Sequence[tuple[Line, Candidate]],
+    suspicion: Suspicion,
+    files: Mapping[str, ModuleText],
 ) -> Iterator[Item]:
     sources = {path: Source(modules[path].text) for path in sorted({line[0] for line, _ in chosen})}
-    for line, candidate in chosen:
-        removed, added = _difference(sources[line[0]], candidate)
+    texts = [_difference(sources[line[0]], candidate) for line, candidate in chosen]
+    changes = [_change(sources[line[0]], c, *text) for (line, c), text in zip(chosen, texts, strict=True)]
+    natural = gains(library_model(), changes, without_old=False)
+    here = np.zeros(len(chosen))
+    for path in sources:
+        own = [i for i, (line, _) in enumerate(chosen) if line[0] == path]
+        here[own] = gains(file_model(files[path].text), [changes[i] for i in own], without_old=True)
+    for i, (line, candidate) in enumerate(chosen):
+        removed, added = texts[i]
         yield Item(
             candidate,
             line,
@@ -119,7 +141,17 @@ def _items(
             "\0".join([line[0], candidate.function, candidate.operator, removed, added]),
             removed,
             added,
+            float(natural[i]),
+            float(here[i]),
         )
+
+
+def _change(source: Source, candidate: Candidate, removed: str, added: str) -> Change:
+    """The edit with the lines before and after it."""
+    edit = candidate.edit
+    before = source.line(edit.start_line - 1) if edit.start_line > 1 else ""
+    after = source.line(edit.end_line + 1) if edit.end_line < source.lines else ""
+    return Change.of(f"{before}\n{removed}\n{after}", f"{before}\n{added}\n{after}")
 
 
 def _difference(source: Source, candidate: Candidate) -> tuple[str, str]:

@@ -243,7 +243,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
             spectrum = spectrum.moved(applied.edit)
         if stack:
             spectrum = spectrum.overlaid(self._probe(stack).spectrum)
-        items = build_menu(workspace.modules, spectrum, self.size)
+        items = build_menu(workspace.modules, spectrum, self.size, self.bench.workspaces.start.modules)
         children = self.bench.workspaces.children(stack, (item.candidate.edit for item in items))
         return Menu(items, spectrum, self.size, children)
 

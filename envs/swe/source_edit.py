@@ -80,6 +80,11 @@ class Source:
         self._data = text.encode("utf-8")
         self._starts = [0, *(m.end() for m in _NEWLINE.finditer(self._data))]
 
+    @property
+    def lines(self) -> int:
+        """How many lines there are; a text that ends with a line end has an empty last one."""
+        return len(self._starts)
+
     def offset(self, line: int, col: int) -> int:
         """Byte offset of a position. Raises ValueError when it lies outside the text."""
         if not 1 <= line <= len(self._starts):

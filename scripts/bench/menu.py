@@ -27,6 +27,7 @@ from refork.envs.swe.sandbox.opening import open_backend
 from refork.envs.swe.task_rows import read_rows
 from refork.envs.swe.tasks import SWETask
 from refork.envs.swe.taskset import SOLUTIONS, TaskSet
+from refork.replay.dag import StateDag
 
 
 @lru_cache(maxsize=4096)
@@ -133,20 +134,24 @@ def main() -> None:
     parser.add_argument("--plays", type=int, default=2, help="random episodes per task; 0: menus only")
     parser.add_argument("--size", type=int, default=60)
     parser.add_argument("--backend", default="overlay")
+    parser.add_argument("--cache", type=Path, help="state DAG to use; none when left out")
     arguments = parser.parse_args()
     tasks = TaskSet.open(arguments.tasks)
     solutions = {row["instance_id"]: row["folder"] for _, row in read_rows(tasks.folder / SOLUTIONS)}
     backend = open_backend(arguments.backend)
+    cache = StateDag(arguments.cache) if arguments.cache else None
     rows: list[dict[str, Any]] = []
     try:
         for task in tasks_of(tasks, [p for p in arguments.packages.split(",") if p], arguments.limit):
-            env = RepairMenuEnv(tasks, task, backend, size=arguments.size)
+            env = RepairMenuEnv(tasks, task, backend, cache, size=arguments.size)
             row = measure(env, task, clean_modules(tasks.folder / solutions[task.instance_id]), arguments.plays)
             env.close()
             print(json.dumps(row))
             rows.append(row)
     finally:
         backend.close()
+        if cache:
+            cache.close()
     groups = {f"{p}/{b}": [r for r in rows if r["task"].startswith(p) and r["bugs"] == b] for p, b in kinds(tasks)}
     print(json.dumps({"all": summary(rows), **{name: summary(group) for name, group in groups.items() if group}}))
 
