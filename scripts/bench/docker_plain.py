@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import uuid
+from functools import partial
 
 from refork.envs.swe.images import local_image
 from refork.envs.swe.sandbox.docker_client import connect
@@ -18,6 +19,12 @@ def _start(image: str) -> str:
     return _docker("run", "--detach", "--network", "none", "--entrypoint", "sleep", image, "infinity")
 
 
+def _fork(origin: str, name: str, started: list[str]) -> None:
+    _docker("commit", origin, name)
+    started.append(_start(name))
+    _docker("exec", started[0], "true")
+
+
 def commit_run_exec(repeats: int) -> list[float]:
     """Milliseconds of `docker commit`, `docker run` and `docker exec true`, all clean-up left out."""
     client = connect()
@@ -29,11 +36,7 @@ def commit_run_exec(repeats: int) -> list[float]:
             _docker("exec", origin, "sh", "-c", f"echo {number} > /tmp/dirty")
             name = f"refork-bench-{uuid.uuid4().hex}"
             started: list[str] = []
-            times.append(
-                timed(lambda n=name: _docker("commit", origin, n))
-                + timed(lambda n=name, s=started: s.append(_start(n)))
-                + timed(lambda s=started: _docker("exec", s[0], "true"))
-            )
+            times.append(timed(partial(_fork, origin, name, started)))
             _docker("rm", "--force", started[0])
             _docker("rmi", name)
     finally:

@@ -12,6 +12,7 @@ import argparse
 import importlib.metadata
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def rows(backend: Backend, spec: SandboxSpec, repeats: int) -> dict[str, Any]:
             first = sandbox.run(argv, warm=warm)
             if first.exit_code != 0:
                 raise RuntimeError(f"{argv} ended with {first.exit_code}: {first.output}")
-            found[name] = summary([timed(lambda a=argv, w=warm: sandbox.run(a, warm=w)) for _ in range(times)])
+            found[name] = summary([timed(partial(sandbox.run, argv, warm=warm)) for _ in range(times)])
     return found
 
 

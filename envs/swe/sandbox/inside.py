@@ -16,7 +16,7 @@ import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from refork.envs.swe.sandbox import linux, seccomp
 
@@ -48,14 +48,18 @@ def prepare() -> Facts:
     return Facts(hidden, seccomp.filter_program(linux.machine()), os.geteuid(), os.getegid())
 
 
-def enter(request: Mapping[str, Any], facts: Facts) -> None:
-    """Turn this process into process 1 of a sandbox; from here on it has no rights. Raises OSError."""
+def prepare_namespaces(facts: Facts) -> None:
+    """What needs no knowledge of the command: identity, host name, loopback."""
     linux.die_with_parent()
     linux.map_user(SANDBOX_UID, facts.uid, SANDBOX_UID, facts.gid)
     _prefer_for_oom()
-    _mount(request, facts.hidden)
     socket.sethostname("sandbox")
     _raise_loopback()
+
+
+def enter(request: Mapping[str, Any], facts: Facts) -> None:
+    """Turn this process into process 1 of a sandbox; from here on it has no rights. Raises OSError."""
+    _mount(request, facts.hidden)
     linux.set_dumpable(False)
     _limit(request["limits"])
     linux.drop_privileges()
@@ -153,7 +157,7 @@ def report(result: Mapping[str, Any]) -> None:
     os.write(STATUS, json.dumps(result).encode())
 
 
-def watch(main: int) -> None:
+def watch(main: int) -> NoReturn:
     """Reap whatever ends until the command itself does, then report and take everything down."""
     while True:
         ended, status, usage = os.wait4(-1, 0)

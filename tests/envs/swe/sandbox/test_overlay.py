@@ -285,7 +285,7 @@ def test_nothing_is_mounted_on_the_host_and_no_descriptor_is_lost(own: OverlayBa
         sandbox.snapshot()
         sandbox.fork().close()
     assert Path("/proc/self/mountinfo").read_text() == mounts
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
 
 
 def test_a_wrong_base_id_is_said(own: OverlayBackend, base: Path) -> None:
@@ -300,7 +300,7 @@ def test_an_env_that_sandboxes_cannot_read_is_said(
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     sandbox = own.open(SandboxSpec(base, spec.base_id, python_env=closed))
-    with pytest.raises(UnsupportedHost, match=r"cannot read .*closed.* chmod"):
+    with pytest.raises(UnsupportedHost, match=r"cannot read .*closed.*chmod"):
         sandbox.run(["true"])
 
 

@@ -134,7 +134,7 @@ def test_a_module_cannot_report_on_itself(sandbox: Sandbox) -> None:
     script = (
         b"import os\n"
         b"for number in range(3, 100):\n"
-        b"    try: os.write(number, b'{\"status\": 0, \"cpu_s\": 0.0}')\n"
+        b'    try: os.write(number, b\'{"status": 0, "cpu_s": 0.0}\')\n'
         b"    except OSError: pass\n"
         b"os._exit(3)\n"
     )
