@@ -25,6 +25,10 @@ Key = tuple[str, str, str]
 COMPRESS_FROM = 512
 """Bytes from which an observation is stored compressed."""
 TABLES = ("edges", "refs")
+ENTRY_BYTES = 400
+"""What an edge takes in memory beside its observation."""
+TOUCHES = 1024
+"""Edges used since their last note on disk, at most: they are noted together."""
 
 
 @dataclass
@@ -44,7 +48,7 @@ class StateDag:
     def __init__(
         self, path: Path, *, max_bytes: int = 2 << 30, memory_bytes: int = 64 << 20, refresh_s: float = 1.0
     ) -> None:
-        """`max_bytes` on disk, `memory_bytes` of observations in memory, both least recently used first.
+        """`max_bytes` on disk, `memory_bytes` in memory, both least recently used first.
 
         `refresh_s`: seconds after which what other processes found not deterministic is read again.
         """
@@ -53,7 +57,7 @@ class StateDag:
         self._max_bytes, self._memory_bytes, self._refresh_s = max_bytes, memory_bytes, refresh_s
         self._memory: OrderedDict[Key, Edge] = OrderedDict()
         self._held = 0
-        self._touched: set[int] = set()
+        self._touched: set[Key] = set()
         self._conflicts: dict[str, str] = {}
         self._refreshed = float("-inf")
 
@@ -66,14 +70,15 @@ class StateDag:
         if edge is not None:
             self._memory.move_to_end(key)
             self.counts.memory_hits += 1
+            self._touch(key)
             return edge
         row = self._file.read(lambda c: c.execute(_LOOKUP, (task, state_id, _bytes(action))).fetchone(), None)
         if row is None:
             self.counts.misses += 1
             return None
         self.counts.disk_hits += 1
-        edge = Edge(_unpack(row[3]), row[2], row[1])
-        self._touch(row[0])
+        edge = Edge(_unpack(row[2]), row[1], row[0])
+        self._touch(key)
         self._remember(key, edge)
         return edge
 
@@ -149,21 +154,23 @@ class StateDag:
 
     def _remember(self, key: Key, edge: Edge) -> None:
         previous = self._memory.pop(key, None)
-        self._held += len(edge.observation) - (len(previous.observation) if previous else 0)
+        self._held += _size(edge) - (_size(previous) if previous else 0)
         self._memory[key] = edge
         while self._held > self._memory_bytes:
             _, dropped = self._memory.popitem(last=False)
-            self._held -= len(dropped.observation)
+            self._held -= _size(dropped)
 
-    def _touch(self, row: int) -> None:
-        self._touched.add(row)
-        if len(self._touched) >= 256:
+    def _touch(self, key: Key) -> None:
+        self._touched.add(key)
+        if len(self._touched) >= TOUCHES:
             self._flush_touched()
 
     def _flush_touched(self) -> None:
-        rows, self._touched = [(_now(), row) for row in sorted(self._touched)], set()
-        if rows:
-            self._file.write(lambda c: c.executemany("UPDATE edges SET used = ? WHERE id = ?", rows), None)
+        now, touched = _now(), sorted(self._touched)
+        self._touched.clear()
+        if touched:
+            rows = [(now, task, state, _bytes(action)) for task, state, action in touched]
+            self._file.write(lambda c: c.executemany(_TOUCH, rows), None)
 
     def _conflict(self, task: str, reason: str) -> None:
         self._conflicts[task] = reason
@@ -183,6 +190,10 @@ def _now() -> int:
     return time.time_ns()
 
 
+def _size(edge: Edge) -> int:
+    return ENTRY_BYTES + len(edge.observation)
+
+
 def _bytes(action: str) -> bytes:
     """Actions are what a model wrote: lone surrogates too."""
     return action.encode("utf-8", "surrogatepass")
@@ -196,8 +207,10 @@ def _unpack(stored: bytes) -> bytes:
     return zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]
 
 
-_LOOKUP = """SELECT e.id, e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
+_LOOKUP = """SELECT e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
 WHERE t.name = ? AND e.state = ? AND e.action = ?"""
+_TOUCH = """UPDATE edges SET used = ? WHERE task = (SELECT id FROM tasks WHERE name = ?)
+AND state = ? AND action = ?"""
 _EDGES = """SELECT e.state, e.action, e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
 WHERE t.name = ? ORDER BY e.id"""
 _REF = "SELECT r.payload FROM tasks t JOIN refs r ON r.task = t.id WHERE t.name = ? AND r.state = ?"

@@ -128,11 +128,12 @@ def test_a_connection_is_not_carried_over_a_fork(path: Path) -> None:
     assert {state for state, _, _ in StateDag(path).edges("t")} == {"a", "child", "parent"}
 
 
-def test_the_file_is_bounded_and_keeps_what_was_used_last(path: Path) -> None:
-    dag = StateDag(path, max_bytes=1_000_000, memory_bytes=0)
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 20])
+def test_the_file_is_bounded_and_keeps_what_was_used_last(path: Path, memory_bytes: int) -> None:
+    dag = StateDag(path, max_bytes=1_000_000, memory_bytes=memory_bytes)
     for i in range(640):
         dag.record("t", f"s{i}", "run", Edge(os.urandom(4000), 0.0, "x"))
-        dag.lookup("t", "s0", "run")
+        assert dag.lookup("t", "s0", "run") is not None
     assert dag.used_bytes() <= 1_300_000  # 64 records between checks
     assert path.stat().st_size <= 1_600_000
     kept = {state for state, _, _ in dag.edges("t")}
