@@ -21,12 +21,12 @@ import numpy as np
 from refork.envs.forkable import InfraFailure
 from refork.envs.home import home
 
-FORMAT = 1
+FORMAT = 2
 FLOOR = 1e-5
 """Probability of an unknown token before all evidence."""
 _TOKEN = re.compile(
     r"#[^\n]*"
-    r"|[rbuRBU]{0,2}(?:\"\"\"[\s\S]*?\"\"\"|'''[\s\S]*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
+    r"|[rbufRBUF]{0,2}(?:\"\"\"[\s\S]*?\"\"\"|'''[\s\S]*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
     r"|\d[\w.]*|\w+|\*\*=?|//=?|>>=?|<<=?|[-+*/%&|^@=<>!]=|->|:=|\n[ \t]*|\S"
 )
 _SKIPPED = ("test", "tests", "idlelib", "lib2to3", "site-packages", "turtledemo", "ensurepip", "__pycache__")
@@ -130,11 +130,14 @@ class Trigrams:
         ids: list[int] = []
         for text in texts:
             ids += [0, 0, *map(token_id, tokens(text))]
-        a = np.array([0, 0, *ids], dtype=np.uint64)
+        a = np.array(ids, dtype=np.uint64)
+        first, second, last = a[:-2], a[1:-1], a[2:]
+        inside = last != 0
         with np.errstate(over="ignore"):
-            pairs = a[:-2] * np.uint64(_MIX) + a[1:-1]
-        zero = np.zeros(len(a) - 2, np.uint64)
-        return cls((Order.of(zero, a[2:]), Order.of(a[1:-1], a[2:]), Order.of(pairs, a[2:])))
+            pairs = first * np.uint64(_MIX) + second
+        contexts = (np.zeros_like(last), second, pairs)
+        one, two, three = (Order.of(context[inside], last[inside]) for context in contexts)
+        return cls((one, two, three))
 
     def log_probabilities(self, grams: Sequence[Gram], left_out: Sequence[LeftOut]) -> np.ndarray:
         """(n,) natural logarithms of P(third token | first, second), each without its `left_out`."""
