@@ -7,10 +7,8 @@ nothing of it is answered. The cache is disposable: whatever fails in it is warn
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 import warnings
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +16,23 @@ from pathlib import Path
 
 from refork.envs.forkable import Edge, StateRef
 from refork.replay.dag_file import DagFile
+from refork.replay.dag_rows import (
+    EDGES,
+    LOOKUP,
+    REF,
+    TOUCH,
+    action_bytes,
+    drop_oldest_tenth,
+    insert_edge,
+    now,
+    pack,
+    task_id,
+    unpack,
+)
 
 Key = tuple[str, str, str]
 """task, state id, action"""
 
-COMPRESS_FROM = 512
-"""Bytes from which an observation is stored compressed."""
-TABLES = ("edges", "refs")
 ENTRY_BYTES = 400
 """What an edge takes in memory beside its observation."""
 TOUCHES = 1024
@@ -72,12 +80,12 @@ class StateDag:
             self.counts.memory_hits += 1
             self._touch(key)
             return edge
-        row = self._file.read(lambda c: c.execute(_LOOKUP, (task, state_id, _bytes(action))).fetchone(), None)
+        row = self._file.read(lambda c: c.execute(LOOKUP, (task, state_id, action_bytes(action))).fetchone(), None)
         if row is None:
             self.counts.misses += 1
             return None
         self.counts.disk_hits += 1
-        edge = Edge(_unpack(row[2]), row[1], row[0])
+        edge = Edge(unpack(row[2]), row[1], row[0])
         self._touch(key)
         self._remember(key, edge)
         return edge
@@ -86,20 +94,20 @@ class StateDag:
         """Add an edge. One that is there already and differs makes the task nondeterministic."""
         if task in self.nondeterministic():
             return
-        row = (state_id, _bytes(action), edge.child_id, edge.cost_s, _pack(edge.observation), _now())
-        known = self._file.write(lambda c: _insert_edge(c, self._task_id(c, task), row), None)
+        row = (state_id, action_bytes(action), edge.child_id, edge.cost_s, pack(edge.observation), now())
+        known = self._file.write(lambda c: insert_edge(c, task_id(c, task), row), None)
         if known is None:
             self._remember((task, state_id, action), edge)
             self.counts.recorded += 1
             if self.counts.recorded % 64 == 0:
                 self._evict()
-        elif (child := known[0]) != edge.child_id or _unpack(known[1]) != edge.observation:
+        elif (child := known[0]) != edge.child_id or unpack(known[1]) != edge.observation:
             what = f"to {child[:12]} and to {edge.child_id[:12]}" if child != edge.child_id else "to two observations"
             self._conflict(task, f"action {action[:60]!r} in state {state_id[:12]} led {what}")
 
     def ref(self, task: str, state_id: str) -> StateRef | None:
         """How to restore that state, if it was put."""
-        row = self._file.read(lambda c: c.execute(_REF, (task, state_id)).fetchone(), None)
+        row = self._file.read(lambda c: c.execute(REF, (task, state_id)).fetchone(), None)
         return None if row is None else StateRef(state_id, json.loads(row[0]))
 
     def put_ref(self, task: str, ref: StateRef, size_bytes: int) -> None:
@@ -108,7 +116,7 @@ class StateDag:
         self._file.write(
             lambda c: c.execute(
                 "INSERT OR REPLACE INTO refs (task, state, payload, bytes, used) VALUES (?, ?, ?, ?, ?)",
-                (self._task_id(c, task), ref.state_id, payload, size_bytes, _now()),
+                (task_id(c, task), ref.state_id, payload, size_bytes, now()),
             ),
             None,
         )
@@ -127,9 +135,9 @@ class StateDag:
         """(state id, action, edge) of a task, in the order recorded."""
         none: list[tuple[str, bytes, str, float, bytes]] = []
         for state, action, child, cost_s, observation in self._file.read(
-            lambda c: c.execute(_EDGES, (task,)).fetchall(), none
+            lambda c: c.execute(EDGES, (task,)).fetchall(), none
         ):
-            yield state, action.decode("utf-8", "surrogatepass"), Edge(_unpack(observation), cost_s, child)
+            yield state, action.decode("utf-8", "surrogatepass"), Edge(unpack(observation), cost_s, child)
 
     def nodes(self, task: str) -> set[str]:
         """State ids of a task that some edge leaves or enters."""
@@ -148,10 +156,6 @@ class StateDag:
         self._flush_touched()
         self._file.close()
 
-    def _task_id(self, connection: sqlite3.Connection, task: str) -> int:
-        connection.execute("INSERT OR IGNORE INTO tasks (name) VALUES (?)", (task,))
-        return int(connection.execute("SELECT id FROM tasks WHERE name = ?", (task,)).fetchone()[0])
-
     def _remember(self, key: Key, edge: Edge) -> None:
         previous = self._memory.pop(key, None)
         self._held += _size(edge) - (_size(previous) if previous else 0)
@@ -166,11 +170,11 @@ class StateDag:
             self._flush_touched()
 
     def _flush_touched(self) -> None:
-        now, touched = _now(), sorted(self._touched)
+        noted, touched = now(), sorted(self._touched)
         self._touched.clear()
         if touched:
-            rows = [(now, task, state, _bytes(action)) for task, state, action in touched]
-            self._file.write(lambda c: c.executemany(_TOUCH, rows), None)
+            rows = [(noted, task, state, action_bytes(action)) for task, state, action in touched]
+            self._file.write(lambda c: c.executemany(TOUCH, rows), None)
 
     def _conflict(self, task: str, reason: str) -> None:
         self._conflicts[task] = reason
@@ -183,58 +187,8 @@ class StateDag:
         for _ in range(20):
             if self._file.used_bytes() <= self._max_bytes:
                 return
-            self.counts.evicted += self._file.write(_drop_oldest_tenth, 0)
-
-
-def _now() -> int:
-    return time.time_ns()
+            self.counts.evicted += self._file.write(drop_oldest_tenth, 0)
 
 
 def _size(edge: Edge) -> int:
     return ENTRY_BYTES + len(edge.observation)
-
-
-def _bytes(action: str) -> bytes:
-    """Actions are what a model wrote: lone surrogates too."""
-    return action.encode("utf-8", "surrogatepass")
-
-
-def _pack(observation: bytes) -> bytes:
-    return b"z" + zlib.compress(observation, 1) if len(observation) >= COMPRESS_FROM else b"r" + observation
-
-
-def _unpack(stored: bytes) -> bytes:
-    return zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]
-
-
-_LOOKUP = """SELECT e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
-WHERE t.name = ? AND e.state = ? AND e.action = ?"""
-_TOUCH = """UPDATE edges SET used = ? WHERE task = (SELECT id FROM tasks WHERE name = ?)
-AND state = ? AND action = ?"""
-_EDGES = """SELECT e.state, e.action, e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
-WHERE t.name = ? ORDER BY e.id"""
-_REF = "SELECT r.payload FROM tasks t JOIN refs r ON r.task = t.id WHERE t.name = ? AND r.state = ?"
-
-
-def _insert_edge(
-    connection: sqlite3.Connection, task: int, row: tuple[str, bytes, str, float, bytes, int]
-) -> tuple[str, bytes] | None:
-    """None when it was new, else (child, observation as stored) of the edge that was there."""
-    done = connection.execute(
-        "INSERT OR IGNORE INTO edges (task, state, action, child, cost_s, observation, used) VALUES (?,?,?,?,?,?,?)",
-        (task, *row),
-    )
-    if done.rowcount:
-        return None
-    known = "SELECT child, observation FROM edges WHERE task = ? AND state = ? AND action = ?"
-    child, observation = connection.execute(known, (task, *row[:2])).fetchone()
-    return child, observation
-
-
-def _drop_oldest_tenth(connection: sqlite3.Connection) -> int:
-    dropped = 0
-    for table in TABLES:
-        count = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
-        oldest = f"SELECT id FROM {table} ORDER BY used LIMIT {count // 10 + bool(count)}"
-        dropped += connection.execute(f"DELETE FROM {table} WHERE id IN ({oldest})").rowcount
-    return dropped
