@@ -149,7 +149,7 @@ class DockerSandbox(Sandbox):
         self.spec = spec
         self._backend, self._kind = backend, kind
         self._base = _base_of(spec.base, spec.base_id)
-        self._container: Container | None = backend.pool.take(kind)
+        self._container: Container | None = backend.pool.take(kind, spec.base_id)
         self._changes: dict[str, Entry] = {}
         self._revision = -1
 
@@ -240,7 +240,7 @@ class DockerSandbox(Sandbox):
         if container.link.broken:
             self._container = None
             self._backend.pool.give(self._kind, container)
-            self._container = self._backend.pool.take(self._kind)
+            self._container = self._backend.pool.take(self._kind, self.spec.base_id)
 
     def _content(self, changes: Mapping[str, Entry], path: str, entry: Entry) -> bytes:
         if entry.kind not in CONTENT:

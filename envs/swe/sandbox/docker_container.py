@@ -40,8 +40,11 @@ _MODULES = (
 )
 MACHINES = ("x86_64", "aarch64")
 """Architectures of daemons that a seccomp filter is known for."""
-_BOOT = """
-import json, os, struct, sys, types
+_BOOT = f"""
+import sys
+full_path = [p for p in sys.path if p]
+sys.path[:] = [p for p in full_path if not p.startswith({ROOTS!r})]
+import json, os, struct, types
 def read(n):
     data = b""
     while len(data) < n:
@@ -58,8 +61,9 @@ def module(name, source):
     return made
 for name, source in json.loads(read(struct.unpack(">I", read(4))[0])):
     last = module(name, source)
-last.main()
+last.main(full_path)
 """
+"""Takes what the sandbox's user can write out of `sys.path` first of all: root imports nothing of his."""
 _FIND_PYTHON = """
 for python in python python3 /usr/local/bin/python3 /usr/bin/python3 /opt/miniconda3/bin/python; do
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && exec "$python" -c "$0"
@@ -76,6 +80,8 @@ class Container:
         self.client, self.name, self.link, self.limits = client, name, link, limits
         self.rows: dict[str, Entry] = {}
         """What is below /testbed and /tmp as of the last `scan` or `become`."""
+        self.base_id = ""
+        """Of the sandbox it last belonged to."""
         self._revision = 0
 
     def ask(self, op: str, *, body: Any = b"", size: int | None = None, wait_s: float = 60.0, **fields: Any) -> Any:

@@ -36,12 +36,15 @@ class Pool:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="refork-docker")
         self._closed = False
 
-    def take(self, kind: Kind) -> Container:
-        """An idle container, else the next that is coming, else a new one. Raises InfraFailure."""
+    def take(self, kind: Kind, base_id: str) -> Container:
+        """An idle container, if possible one that held `base_id`, else the next that comes. Raises InfraFailure."""
         with self._lock:
-            found = self._idle[kind].pop() if self._idle[kind] else None
+            idle = self._idle[kind]
+            best = max(range(len(idle)), key=lambda i: (idle[i].base_id == base_id, i), default=None)
+            found = None if best is None else idle.pop(best)
             coming = self._coming[kind].pop(0) if found is None and self._coming[kind] else None
         container = found or (coming.result() if coming else self._make(kind))
+        container.base_id = base_id
         self._refill(kind)
         return container
 

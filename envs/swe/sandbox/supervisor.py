@@ -129,7 +129,7 @@ class Supervisor:
 
     def op_run(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
         """Run a command to its end; afterwards nothing of it lives."""
-        self.tree.dirty = True
+        self.tree.touch()
         request["uid"] = self.uid
         read_end, write_end = os.pipe()
         command = self._start(request, write_end)
@@ -140,7 +140,7 @@ class Supervisor:
         if isinstance(command, WarmRun) and command.status is None:
             command.settle()
         header = watch.finish()
-        if header["killed_by"] is None and self.tree.holds_more_than(request["limits"]["disk_bytes"]):
+        if self.tree.survey() > request["limits"]["disk_bytes"] and header["killed_by"] is None:
             header.update(code=None, killed_by="disk")
         header["free_bytes"] = free_bytes(self.tree.roots[0])
         return header, header.pop("body")
@@ -164,7 +164,7 @@ class Supervisor:
         """Write files, or delete where the size is -1: `files` holds [path, size], contents follow each other."""
         offset = 0
         for path, size in request["files"]:
-            self.tree.dirty = True
+            self.tree.touch()
             if size < 0:
                 self.tree.delete(path)
             else:
@@ -208,8 +208,8 @@ def free_bytes(path: str) -> int:
     return info.f_bavail * info.f_frsize
 
 
-def main() -> None:
-    """Serve until the host is gone, as process 1; in a child that is a warm command: run it."""
+def main(path: list[str]) -> None:
+    """Serve until the host is gone, as process 1; in a child that is a warm command: run it with `path` as sys.path."""
     read_end, wakeup = os.pipe()
     os.set_blocking(read_end, False)
     os.set_blocking(wakeup, False)
@@ -221,5 +221,6 @@ def main() -> None:
         return
     except WarmCommand as command:
         request = command.request
+    sys.path[:] = path
     module = become_fresh(request)
     runpy._run_module_as_main(module)  # type: ignore[attr-defined]

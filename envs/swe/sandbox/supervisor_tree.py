@@ -12,6 +12,7 @@ import mmap
 import os
 import shutil
 import stat
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ RACY_NS = 20_000_000
 BUFFER_BYTES = 1 << 20
 """Read by, and given back after every scan: file contents must not be readable from a later command's own heap."""
 LONGEST_PATH = 3500
-"""Bytes; folders below longer ones are removed after the command, since no call could reach into them by name."""
+"""Bytes; a folder of a longer name is removed after the command, and the state counts as larger than any limit."""
+ENTRY_BYTES = 4096
 
 Row = list[Any]
 """[kind, mode, digest] of one path."""
@@ -48,18 +50,37 @@ class Tree:
         self.rows: dict[str, Row] = {}
         self.dirty = True
         self._signatures: dict[str, tuple[int, ...]] = {}
+        self._found: list[tuple[str, os.stat_result]] = []
+
+    def touch(self) -> None:
+        """Something is about to change the content: what is known of it is out of date."""
+        self.dirty, self._found = True, []
+
+    def survey(self) -> int:
+        """Look at every path once and delete what is volatile; bytes in use, each path at least ENTRY_BYTES."""
+        self._found = []
+        used, pending = 0, list(self.roots)
+        while pending:
+            used += self._survey_folder(pending.pop(), pending)
+        return used
 
     def scan(self) -> None:
-        """Bring `rows` up to date and delete what is volatile. Does nothing when no command has run since."""
+        """Bring `rows` up to date, by the last survey or a new one. Does nothing when no command has run since."""
         if not self.dirty:
             return
+        if not self._found:
+            self.survey()
         rows: dict[str, Row] = {root: ["dir", stat.S_IMODE(os.lstat(root).st_mode), ""] for root in self.roots}
         signatures: dict[str, tuple[int, ...]] = {}
-        pending = list(self.roots)
+        racy = time.time_ns() - RACY_NS
         with mmap.mmap(-1, BUFFER_BYTES) as self._buffer:
-            while pending:
-                self._scan_folder(pending.pop(), pending, rows, signatures)
-        self.rows, self._signatures, self.dirty = rows, signatures, False
+            for path, info in self._found:
+                signature = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
+                same = self._signatures.get(path) == signature
+                rows[path] = self.rows[path] if same else self._row(path, info)
+                if info.st_ctime_ns < racy:
+                    signatures[path] = signature
+        self.rows, self._signatures, self._found, self.dirty = rows, signatures, [], False
 
     def holds_more_than(self, most: int) -> bool:
         """Whether the files claim more than `most` bytes, holes included. Commands may be running."""
@@ -68,30 +89,23 @@ class Tree:
             used += disk_use(Path(root), most - used)
         return used > most
 
-    def _scan_folder(
-        self, folder: str, pending: list[str], rows: dict[str, Row], signatures: dict[str, tuple[int, ...]]
-    ) -> None:
-        racy = time.time_ns() - RACY_NS
+    def _survey_folder(self, folder: str, pending: list[str]) -> int:
+        used = 0
         for entry in _entries(folder):
-            if self._is_no_state(entry):
-                remove_tree(Path(entry.path))
-                continue
             path, info = entry.path, entry.stat(follow_symlinks=False)
-            if info.st_nlink > 1 and stat.S_ISREG(info.st_mode):
+            used += max(info.st_size, ENTRY_BYTES)
+            if stat.S_ISDIR(info.st_mode):
+                too_long = len(os.fsencode(path)) > LONGEST_PATH
+                if too_long or entry.name in self.volatile:
+                    remove_tree(Path(path))
+                    used += sys.maxsize if too_long else 0
+                    continue
+                pending.append(path)
+            elif info.st_nlink > 1 and stat.S_ISREG(info.st_mode):
                 _cut_hard_link(path, info)
                 info = os.lstat(path)
-            signature = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
-            same = self._signatures.get(path) == signature
-            rows[path] = self.rows[path] if same else self._row(path, info)
-            if info.st_ctime_ns < racy:
-                signatures[path] = signature
-            if stat.S_ISDIR(info.st_mode):
-                pending.append(path)
-
-    def _is_no_state(self, entry: os.DirEntry[str]) -> bool:
-        """Volatile folders, and what lies deeper than a path can say."""
-        folder = entry.is_dir(follow_symlinks=False)
-        return folder and (entry.name in self.volatile or len(os.fsencode(entry.path)) > LONGEST_PATH)
+            self._found.append((path, info))
+        return used
 
     def _row(self, path: str, info: os.stat_result) -> Row:
         kind = _KINDS[stat.S_IFMT(info.st_mode)]
@@ -111,7 +125,8 @@ class Tree:
 
     def changes_from(self, reported: dict[str, Row]) -> tuple[dict[str, Row], list[str]]:
         """Rows that differ from `reported`, and paths that are gone since."""
-        changed = {path: row for path, row in self.rows.items() if reported.get(path) != row}
+        known = reported.get
+        changed = {path: row for path, row in self.rows.items() if known(path) is not row and known(path) != row}
         return changed, [path for path in reported if path not in self.rows]
 
     def apply(self, remove: list[str], make: list[Row], body: memoryview) -> None:
@@ -119,7 +134,7 @@ class Tree:
 
         A link's content is its target. Parents come before children in `make`; a path in the way is removed.
         """
-        self.dirty = True
+        self.touch()
         checked: set[str] = set()
         for path in remove:
             self._check(path, checked)

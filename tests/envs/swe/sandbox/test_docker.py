@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -17,7 +20,7 @@ import pytest
 from refork.envs.forkable import InfraFailure, StateMismatch, StateRef
 from refork.envs.owner import owner
 from refork.envs.swe import images
-from refork.envs.swe.sandbox import docker_client
+from refork.envs.swe.sandbox import docker_client, docker_container
 from refork.envs.swe.sandbox.base import SandboxSpec, UnsupportedHost
 from refork.envs.swe.sandbox.docker import DockerBackend, DockerSandbox, _daemon_findings
 from refork.envs.swe.sandbox.docker_client import LABEL, MACHINE_LABEL, connect, create_started, machine, sweep
@@ -270,6 +273,32 @@ def test_the_daemon_and_its_socket_are_out_of_sight(sandbox: DockerSandbox) -> N
         'import os; print([p for p in ("/var/run/docker.sock", "/run/docker.sock") if os.path.exists(p)], os.getuid())'
     )
     assert python(sandbox, code) == "[] 1000\n"
+
+
+def test_root_imports_nothing_that_the_user_can_write(tmp_path: Path) -> None:
+    module = json.dumps([["m", "import sys\ndef main(path):\n    print(sys.path)\n    print(path)"]]).encode()
+    done = subprocess.run(
+        [sys.executable, "-c", docker_container._BOOT],
+        input=struct.pack(">I", len(module)) + module,
+        env={"PYTHONPATH": "/opt/env:/testbed/src:/tmp"},
+        capture_output=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    used, full = (ast.literal_eval(line) for line in done.stdout.decode().splitlines())
+    assert full[:3] == ["/opt/env", "/testbed/src", "/tmp"]
+    assert used == ["/opt/env", *full[3:]]
+
+
+def test_code_of_the_workspace_is_on_the_path_of_warm_commands(backend: DockerBackend, spec: SandboxSpec) -> None:
+    inside = SandboxSpec(
+        spec.base, spec.base_id, environment={"PYTHONPATH": "/opt/env:/testbed/pkg"}, preload=("timeit",)
+    )
+    with backend.open(inside) as sandbox:
+        for warm in (False, True):
+            command = ["python", "-m", "timeit", "-n1", "-r1", "import a, sys; print(a.A, sys.path[1:4])"]
+            lines = sandbox.run(command, warm=warm).output.splitlines()
+            assert lines[0] == "1 ['/testbed', '/opt/env', '/testbed/pkg']"
 
 
 SHARED_MEMORY = """
