@@ -74,8 +74,7 @@ class RayCollector:
         record: bool = True,
     ) -> list[TaskExperience]:
         """One experience per request, in their order. Raises InfraFailure when actors die faster than they play."""
-        while len(self._idle) < self._actors:
-            self._idle.append(self._new_actor())
+        self._fill()
         shared = self._share(weights, version)
         waiting = deque(_Work(i, request) for i, request in enumerate(requests))
         running: dict[Any, tuple[Any, _Work]] = {}
@@ -100,6 +99,15 @@ class RayCollector:
                 ray.kill(actor)
             raise
         return [played[i] for i in range(len(requests))]
+
+    def start_actors(self) -> None:
+        """Have all actors up before the first collection (which would start them otherwise)."""
+        self._fill()
+        self.pids()
+
+    def _fill(self) -> None:
+        while len(self._idle) < self._actors:
+            self._idle.append(self._new_actor())
 
     def pids(self) -> list[int]:
         """Processes of the idle actors."""

@@ -10,7 +10,7 @@ from refork.cluster.checkpoint import Checkpoint
 from refork.cluster.collector import open_collector
 from refork.cluster.evaluation import requests, spread_over_packages
 from refork.cluster.judgement import Judgement, judge
-from refork.cluster.tasks import task_source
+from refork.cluster.tasks import TaskSource, task_source
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput
 from refork.envs.swe.tasks import Split
@@ -41,7 +41,7 @@ def evaluate_checkpoint(
     collector = open_collector(job)
     try:
         judgements = []
-        for player in _players(checkpoint, job, list(source.baselines()) if baselines else None):
+        for player in _players(checkpoint, job, source, baselines):
             say(f"playing {len(tasks)} {split} tasks: {player.name}, {player.mode}")
             asked = requests(tasks, job.seed, job.evaluate.attempts, player.mode == "greedy")
             groups = collector.collect(asked, player.weights, player.version, baseline=player.baseline, record=False)
@@ -53,16 +53,15 @@ def evaluate_checkpoint(
         source.close()
 
 
-def _players(checkpoint: Checkpoint, job: JobConfig, baselines: list[str] | None) -> Iterator[_Player]:
-    source = task_source(job.env)
+def _players(checkpoint: Checkpoint, job: JobConfig, source: TaskSource, baselines: bool) -> Iterator[_Player]:
     trainer = build_trainer(job, source)
     untrained = trainer.weights()
     trainer.load_state_dict(checkpoint.state["trainer"])
     for mode in ("sampled", "greedy"):
         yield _Player("trained", mode, trainer.weights(), 1)
-    if baselines is None:
+    if not baselines:
         return
     for mode in ("sampled", "greedy"):
         yield _Player("untrained", mode, untrained, 0)
-    for name in baselines:
-        yield _Player(name, "sampled", untrained, 0, name)
+    for name, baseline in source.baselines().items():
+        yield _Player(name, baseline.mode, untrained, 0, name)

@@ -31,6 +31,8 @@ __all__ = ["LocalRay", "ray"]
 
 log = logging.getLogger("refork.ray")
 
+_TOKEN = secrets.token_hex(32)
+"""One for all clusters of this process: Ray reads a token once and keeps it."""
 _OBJECT_STORE = 256 << 20
 """Bytes. Groups are sent as soon as they are played, so little is in the store at once."""
 
@@ -96,7 +98,7 @@ def _to_log(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
 def _environment(folder: Path) -> dict[str, str]:
     token = folder / "token"
     with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
+        file.write(_TOKEN)
     return {
         "RAY_AUTH_TOKEN_PATH": str(token),
         "OMP_NUM_THREADS": "1",

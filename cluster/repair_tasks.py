@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import get_args
 
-from refork.cluster.tasks import check_options
+from refork.cluster.tasks import Baseline, check_options
 from refork.envs.forkable import BadInput, ForkableEnv
 from refork.envs.home import home
 from refork.envs.registry import make_env
@@ -17,7 +17,6 @@ from refork.envs.swe.sandbox.opening import open_backend
 from refork.envs.swe.tasks import Split, SWETask
 from refork.envs.swe.taskset import TaskSet
 from refork.replay.dag import StateDag
-from refork.replay.policy import Policy
 from refork.trainers.config import EnvConfig
 
 OPTIONS = ("size", "max_steps")
@@ -50,8 +49,8 @@ class RepairSource:
             self._env.id, task=row, backend=self._backend, cache=cache, tasks=self._set, **self._env.options
         )
 
-    def baselines(self) -> dict[str, Policy]:
-        return {"ochiai_greedy": OchiaiGreedy(), "random": Uniform()}
+    def baselines(self) -> dict[str, Baseline]:
+        return {"ochiai_greedy": Baseline(OchiaiGreedy(), "greedy"), "random": Baseline(Uniform(), "sampled")}
 
     def close(self) -> None:
         held = vars(self)

@@ -53,7 +53,7 @@ class Rollout:
             env = self._env(request.task)
         except InfraFailure as failure:
             return lost_group(request, str(failure))
-        policy = self._source.baselines()[baseline] if baseline else self._acting(weights, version)
+        policy = self._source.baselines()[baseline].policy if baseline else self._acting(weights, version)
         return collect_group(env, policy, request, forks, version)
 
     def pid(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from refork.envs.chain import ChainEnv
 from refork.envs.forkable import BadInput, ForkableEnv
@@ -13,6 +13,13 @@ from refork.replay.policy import Policy
 from refork.trainers.config import EnvConfig
 
 ENVIRONMENTS = ("refork/Chain-v0", "refork/RepairMenu-v0", "refork/SWE-v0")
+
+
+class Baseline(NamedTuple):
+    """A policy to compare with; `mode` is how it is played, greedy when it is deterministic."""
+
+    policy: Policy
+    mode: Literal["sampled", "greedy"]
 
 
 class TaskSource(Protocol):
@@ -30,7 +37,7 @@ class TaskSource(Protocol):
     def make(self, task: str) -> ForkableEnv:
         """An environment of that task. Raises BadInput for options it lacks, InfraFailure, UnsupportedHost."""
 
-    def baselines(self) -> dict[str, Policy]:
+    def baselines(self) -> dict[str, Baseline]:
         """Policies to compare with, by name."""
 
     def close(self) -> None:
@@ -61,7 +68,7 @@ class ChainSource:
     def make(self, task: str) -> ForkableEnv:
         return ChainEnv(task, **self._env.options)
 
-    def baselines(self) -> dict[str, Policy]:
+    def baselines(self) -> dict[str, Baseline]:
         return {}
 
     def close(self) -> None:

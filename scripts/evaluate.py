@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from refork.cluster.judgement import Judgement
 
 
+PACKAGES_A_TABLE = 5
+
+
 def evaluate(
     checkpoint: Path,
     /,
@@ -103,11 +106,20 @@ def _show(judgements: list[Judgement], pass_k: tuple[int, ...]) -> None:
         counts = (str(j.tasks), str(j.attempts), str(len(j.unjudged)))
         table.add_row(j.policy, j.mode, str(j.resolved or "-"), *passed, *counts)
     console.print(table)
-    packages = sorted({name for j in judgements for name in j.by_package})
-    table = Table("resolved by package", *(f"{j.policy} {j.mode}" for j in judgements))
-    for name in packages:
-        table.add_row(name, *(str(j.by_package.get(name, "-")) for j in judgements))
-    console.print(table)
+    for table in _by_package(judgements):
+        console.print(table)
     for j in judgements:
         for u in j.unjudged:
             console.print(f"not judged: {j.policy} {j.mode} {u.task} attempt {u.attempt}: {u.reason}", highlight=False)
+
+
+def _by_package(judgements: list[Judgement]) -> list[Table]:
+    """Resolved shares per package, a few packages a table so that it fits."""
+    packages = sorted({name for j in judgements for name in j.by_package})
+    tables = []
+    for start in range(0, len(packages), PACKAGES_A_TABLE):
+        some = packages[start : start + PACKAGES_A_TABLE]
+        tables.append(Table("by package", "mode", *some))
+        for j in judgements:
+            tables[-1].add_row(j.policy, j.mode, *(str(j.by_package.get(name, "-")) for name in some))
+    return tables
