@@ -10,7 +10,7 @@ from refork.cluster.tasks import Baseline, check_options
 from refork.envs.forkable import BadInput, ForkableEnv
 from refork.envs.home import home
 from refork.envs.registry import make_env
-from refork.envs.swe.baselines import OchiaiGreedy, Uniform
+from refork.envs.swe.baselines import NaturalGreedy, OchiaiGreedy, Uniform
 from refork.envs.swe.features import FEATURES
 from refork.envs.swe.sandbox.base import Backend
 from refork.envs.swe.sandbox.opening import open_backend
@@ -50,7 +50,11 @@ class RepairSource:
         )
 
     def baselines(self) -> dict[str, Baseline]:
-        return {"ochiai_greedy": Baseline(OchiaiGreedy(), "greedy"), "random": Baseline(Uniform(), "sampled")}
+        return {
+            "ochiai_greedy": Baseline(OchiaiGreedy(), "greedy"),
+            "natural_greedy": Baseline(NaturalGreedy(), "greedy"),
+            "random": Baseline(Uniform(), "sampled"),
+        }
 
     def close(self) -> None:
         held = vars(self)

@@ -58,4 +58,8 @@ class Uniform:
         return mask / mask.sum()
 
 
-BASELINES = {"ochiai_greedy": OchiaiGreedy, "natural_greedy": NaturalGreedy, "random": Uniform}
+BASELINES: dict[str, type[OchiaiGreedy] | type[Uniform]] = {
+    "ochiai_greedy": OchiaiGreedy,
+    "natural_greedy": NaturalGreedy,
+    "random": Uniform,
+}

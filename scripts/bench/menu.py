@@ -1,7 +1,7 @@
 """How good is the repair menu, and how far do policies get that learn nothing? The last line is one JSON object.
 
 This script, and nothing that plays, reads the reference solutions: an item is right when it brings a top-level
-statement nearer to the solution's. Usage: menu.py [--tasks DIR] [--packages A,B] [--limit N] [--no-play] [--size N]
+statement nearer to the solution's. Usage: menu.py [--tasks DIR] [--packages A,B] [--limit N] [--plays N] [--size N]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from refork.envs.forkable import Reward
-from refork.envs.swe.baselines import OchiaiGreedy, Uniform
+from refork.envs.swe.baselines import BASELINES
 from refork.envs.swe.module_text import ModuleText
 from refork.envs.swe.repair_menu import RepairMenuEnv
 from refork.envs.swe.sandbox.opening import open_backend
@@ -28,6 +28,7 @@ from refork.envs.swe.task_rows import read_rows
 from refork.envs.swe.tasks import SWETask
 from refork.envs.swe.taskset import SOLUTIONS, TaskSet
 from refork.replay.dag import StateDag
+from refork.replay.policy import Policy
 
 
 @lru_cache(maxsize=4096)
@@ -60,7 +61,7 @@ def right_places(env: RepairMenuEnv, clean: dict[str, ModuleText]) -> tuple[list
     return places, len(fixed)
 
 
-def play(env: RepairMenuEnv, policy: OchiaiGreedy | Uniform, rng: np.random.Generator) -> dict[str, float]:
+def play(env: RepairMenuEnv, policy: Policy, rng: np.random.Generator) -> dict[str, float]:
     """One episode: solved, steps, steps executed, seconds."""
     begun = time.perf_counter()
     observation, _ = env.reset(seed=0)
@@ -92,12 +93,13 @@ def measure(env: RepairMenuEnv, task: SWETask, clean: dict[str, ModuleText], pla
     }
     if plays:
         rng = np.random.default_rng(0)
-        row["greedy"] = play(env, OchiaiGreedy(), rng)
-        row["random"] = [play(env, Uniform(), rng) for _ in range(plays)]
+        for name, policy in BASELINES.items():
+            row[name] = [play(env, policy(), rng) for _ in range(plays if name == "random" else 1)]
     return row
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Shares of tasks: with a right item, with one for each bug, with the first right item in the first 1, 3, 10."""
     ranks = [1 + r["first_right"] for r in rows if r["first_right"] is not None]
     found: dict[str, Any] = {
         "tasks": len(rows),
@@ -109,11 +111,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "reciprocal_rank": sum(1 / r for r in ranks) / len(rows),
         "reset_s": median(r["reset_s"] for r in rows),
     }
-    if "greedy" in rows[0]:
-        found["greedy_solved"] = fmean(r["greedy"]["solved"] for r in rows)
-        found["random_solved"] = fmean(p["solved"] for r in rows for p in r["random"])
-        spent = [r["greedy"] for r in rows if r["greedy"]["executed"]]
-        found["s_per_executed_step"] = sum(p["seconds"] for p in spent) / max(1, sum(p["executed"] for p in spent))
+    played = {name: [p for r in rows for p in r.get(name, [])] for name in BASELINES}
+    found |= {f"{name}_solved": fmean(p["solved"] for p in plays) for name, plays in played.items() if plays}
+    spent = [p for plays in played.values() for p in plays if p["executed"]]
+    if spent:
+        found["s_per_executed_step"] = sum(p["seconds"] for p in spent) / sum(p["executed"] for p in spent)
     return found
 
 
