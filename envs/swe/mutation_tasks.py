@@ -17,8 +17,10 @@ from refork.envs.swe.reports import problem_statement
 
 PER_FUNCTION = 3
 """At most this many one-bug tasks in one function."""
-TRIES_PER_TASK = 6
-"""Combinations tried for each wanted task with several bugs."""
+TRIES_PER_TASK = 8
+"""Combinations tried at the most for each wanted task with several bugs."""
+DRAWS_PER_TASK = 40
+"""Combinations drawn at the most: some were drawn before, some have two bugs on one line."""
 
 
 def mutation_tasks(lab: Lab, recipe: Recipe) -> Iterator[Built | Quarantined]:
@@ -56,19 +58,22 @@ def _combined(lab: Lab, singles: Sequence[Mutant], size: int, count: int, seed: 
     bugs = [mutant.bugs[0] for mutant in singles]
     found: list[Mutant] = []
     tried: set[tuple[Mutation, ...]] = set()
-    for number in range(count * TRIES_PER_TASK):
-        if len(found) == count or len(bugs) < size:
+    for number in range(count * DRAWS_PER_TASK):
+        if len(found) == count or len(bugs) < size or len(tried) == count * TRIES_PER_TASK:
             break
-        first = rng.choice(bugs)
-        near = [bug for bug in bugs if bug.edit.path == first.edit.path and bug != first]
-        others = near if number % 2 == 0 and len(near) >= size - 1 else [bug for bug in bugs if bug != first]
-        group = tuple(sorted((first, *rng.sample(others, size - 1))))
-        if group in tried or not _apart(group):
-            continue
-        tried.add(group)
-        if (mutant := lab.several(group)) is not None:
-            found.append(mutant)
+        group = _draw(rng, bugs, size, near=number % 2 == 0)
+        if group not in tried and _apart(group):
+            tried.add(group)
+            found += [mutant] if (mutant := lab.several(group)) is not None else []
     return found
+
+
+def _draw(rng: random.Random, bugs: Sequence[Mutation], size: int, near: bool) -> tuple[Mutation, ...]:
+    """`size` bugs, sorted; `near`: of one file, where it has so many."""
+    first = rng.choice(bugs)
+    others = [bug for bug in bugs if bug != first]
+    in_file = [bug for bug in others if bug.edit.path == first.edit.path]
+    return tuple(sorted((first, *rng.sample(in_file if near and len(in_file) >= size - 1 else others, size - 1))))
 
 
 def _apart(bugs: Sequence[Mutation]) -> bool:
