@@ -43,6 +43,7 @@ class CrrForm:
     """Largest such weight."""
 
 
+COUNTS = ("forks", "masked_pairs", "masked_forks", "informative_forks")
 PAPER = CrrForm(outcome="none", scale=False, mirror="none", branch_steps=False)
 
 
@@ -52,7 +53,7 @@ def crr_credit(experience: TaskExperience, form: CrrForm) -> Credit:
     values = {key: v if form.outcome != "none" else np.zeros_like(v) for key, v in base.values.items()}
     values |= _branch_values(experience, form)
     by_key = {t.key: t for t in experience.trajectories}
-    counts = Counter(base.counts) + Counter({"skipped_points": experience.skipped})
+    counts = Counter({**base.counts, **dict.fromkeys(COUNTS, 0), "skipped_points": experience.skipped})
     differentials: dict[tuple[str, int], list[float]] = defaultdict(list)
     for fork in experience.forks:
         gap = differential(fork, by_key)

@@ -87,6 +87,17 @@ def test_without_differences_there_is_nothing_to_learn() -> None:
     assert (credit.counts["informative_forks"], credit.counts["forks"]) == (0, 2)
 
 
+def test_counts_are_there_when_they_are_zero() -> None:
+    assert crr_credit(group([main(0, 1.0), main(1, 0.0)]), CrrForm()).counts == {
+        "zero_variance_groups": 0,
+        "skipped_points": 0,
+        "forks": 0,
+        "masked_pairs": 0,
+        "masked_forks": 0,
+        "informative_forks": 0,
+    }
+
+
 def test_two_forks_of_one_decision_are_averaged() -> None:
     experience = group([main(0, 1.0), main(1, 0.0)], [branch(2, 0, 1, 0.0)])
     other = group(experience.mains, [branch(3, 0, 1, 1.0)])
