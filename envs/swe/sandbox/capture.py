@@ -18,7 +18,7 @@ from refork.envs.swe.sandbox.spawner import Running
 FLOOD_BYTES = 256 << 20
 """A command that writes more than this is killed: its output is of no use, and reading it costs CPU time."""
 _PIPE_BYTES = 1 << 20
-_FIRST_POLL_S, _LAST_POLL_S = 0.1, 2.0
+_FIRST_POLL_S, _LAST_POLL_S = 0.1, 0.5
 
 
 class HeadTail:

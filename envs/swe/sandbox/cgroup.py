@@ -6,7 +6,6 @@ The spawner itself is put in and its children are born in it: moving a process c
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ from refork.envs.owner import alive, owner
 
 _MOUNT = Path("/sys/fs/cgroup")
 _PREFIX = "refork-"
+_SLACK_BYTES = 4 << 20
+"""For what the kernel itself keeps for the spawner's next child."""
 
 
 class MemoryGroup:
@@ -25,14 +26,21 @@ class MemoryGroup:
         self.path = path
         self._version = 2 if (path / "memory.max").exists() else 1
         self._limit = 0
+        self._own = 0
+        self._kills = 0
 
     def add(self, pid: int) -> None:
         (self.path / "cgroup.procs").write_text(str(pid))
 
+    def measure(self) -> None:
+        """Take what is in use now as the spawner's own; to be called when no command runs."""
+        rows = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        self._own = int(rows["anon" if self._version == 2 else "rss"]) + _SLACK_BYTES
+
     def limit(self, memory_bytes: int) -> None:
         """Raises InfraFailure when more than that is in use and cannot be reclaimed."""
-        wanted = memory_bytes + self._resident()
-        if abs(wanted - self._limit) < 1 << 20:
+        wanted = memory_bytes + self._own
+        if wanted == self._limit:
             return
         name = "memory.max" if self._version == 2 else "memory.limit_in_bytes"
         try:
@@ -41,19 +49,12 @@ class MemoryGroup:
             raise InfraFailure(f"cannot limit the memory of {self.path} to {wanted} bytes: {error}") from error
         self._limit = wanted
 
-    def _resident(self) -> int:
-        """Bytes resident in the spawner's own processes (between commands there are no others)."""
-        pages = 0
-        for pid in (self.path / "cgroup.procs").read_text().split():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                pages += int(Path("/proc", pid, "statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def kills(self) -> int:
-        """How many processes the kernel has killed here for want of memory."""
+    def killed(self) -> bool:
+        """Whether the kernel has killed a process here for want of memory since this was last asked."""
         name = "memory.events" if self._version == 2 else "memory.oom_control"
         rows = dict(line.split() for line in (self.path / name).read_text().splitlines())
-        return int(rows.get("oom_kill", 0))
+        before, self._kills = self._kills, int(rows.get("oom_kill", 0))
+        return self._kills > before
 
     def close(self) -> None:
         """Remove the group once its processes are gone."""

@@ -80,6 +80,11 @@ class LayerStore:
         if self.uid is not None:
             os.chown(path, self.uid, self.uid, follow_symlinks=False)
 
+    def free_bytes(self) -> int:
+        """What the disk under the store has left."""
+        found = os.statvfs(self.root)
+        return found.f_bavail * found.f_frsize
+
     def base(self, spec: SandboxSpec) -> tuple[str, Base]:
         """Layer name and manifest of a base, copied into the store when it is not there yet.
 

@@ -27,7 +27,7 @@ class Files:
         self, base: Base, changes: Mapping[str, Entry], layers: Sequence[tuple[Path, Table]], bottom: Path
     ) -> None:
         self._base = base
-        self._changes = changes
+        self._changes = dict(changes)
         self._layers = layers
         self._bottom = bottom
 
@@ -43,6 +43,14 @@ class Files:
             folder = folder.rpartition("/")[0]
         found = self._changes.get(path) or self._base.entries.get(path)
         return None if found is None or found.kind == "deleted" else found
+
+    def note(self, path: str, entry: Entry) -> None:
+        """What is at a path from now on; after a deletion nothing is below it."""
+        if entry.kind == "deleted":
+            prefix = path + "/"
+            for below in [p for p in self._changes if p.startswith(prefix)]:
+                del self._changes[below]
+        self._changes[path] = entry
 
     def resolve(self, path: str, *, follow: bool = True) -> str:
         """The path without links (`follow`: also at its end). Its last part need not exist.
@@ -132,7 +140,9 @@ class Writer:
             with open(descriptor, "wb") as writer:
                 writer.write(content)
             self._give(target)
-            target.chmod(found.mode if found is not None and found.kind == "file" else 0o644)
+            mode = found.mode if found is not None and found.kind == "file" else 0o644
+            target.chmod(mode)
+        self._files.note(resolved, Entry("file", mode, ""))
 
     def delete(self, path: str) -> None:
         """Remove a file, link or whole folder; nothing there is no error."""
@@ -149,6 +159,7 @@ class Writer:
             if self._below(resolved):
                 os.mknod(target, stat.S_IFCHR, os.makedev(0, 0))
                 self._give(target)
+        self._files.note(resolved, Entry("deleted", 0, ""))
 
     def _resolve(self, path: str) -> str:
         """As far as it exists by the sandbox's links; the rest, to be made, as it is written."""
@@ -189,7 +200,9 @@ class Writer:
         if hidden:
             os.setxattr(target, OPAQUE, b"y")
         self._give(target)
-        target.chmod(found.mode if found is not None else 0o755)
+        mode = found.mode if found is not None else 0o755
+        target.chmod(mode)
+        self._files.note(path, Entry("dir", mode, ""))
 
 
 def _inside(path: str) -> bool:

@@ -24,7 +24,7 @@ from refork.envs.swe.sandbox.probe import unsupported
 
 _ROOT_UIDS = (1_900_001_000, 65_533)
 """Ids a spawner started by root takes: outside every range that systems hand out, or the last of a small range."""
-_START_S = 30.0
+_ANSWER_S = 60.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -95,6 +95,7 @@ class Spawner:
         except UnsupportedHost:
             self.close()
             raise
+        self._measure()
 
     def _launch(self, mount_point: Path, control: int, host: int) -> subprocess.Popen[bytes]:
         prefix = sys.base_prefix
@@ -124,22 +125,24 @@ class Spawner:
         )
 
     def _expect_ready(self, connection: socket.socket) -> None:
-        connection.settimeout(_START_S)
+        connection.settimeout(_ANSWER_S)
         try:
             answer = wire.receive(connection)
         except (TimeoutError, EOFError, ConnectionError) as error:
             raise UnsupportedHost(f"the sandbox spawner did not start: {error}; {self._last_words()}") from error
-        finally:
-            connection.settimeout(None)
         if answer is None:
             raise UnsupportedHost(f"the sandbox spawner ended at its start; {self._last_words()}")
         if "error" in answer[0]:
             raise unsupported(str(answer[0]["error"]))
 
+    def _measure(self) -> None:
+        if self.group is not None:
+            self.group.measure()
+
     def _last_words(self) -> str:
         """What the spawner wrote to its own output so far, for an error message."""
         stream = self._process.stdout
-        if stream is None or not select.select([stream], [], [], 0.2)[0]:
+        if stream is None or stream.closed or not select.select([stream], [], [], 0.2)[0]:
             return "it said nothing"
         return "it said: " + os.read(stream.fileno(), 4096).decode(errors="replace").strip()
 
@@ -152,6 +155,7 @@ class Spawner:
             try:
                 self._expect_ready(ours)
                 self._warm = ours
+                self._measure()
             except UnsupportedHost as error:
                 ours.close()
                 self._warm_refused = str(error)
@@ -164,18 +168,32 @@ class Spawner:
         output, their_output = os.pipe()
         status, their_status = os.pipe()
         try:
-            wire.send(connection, {"op": "run", **request}, [their_output, their_status])
-            answer = wire.receive(connection)
-        except OSError as error:
-            raise InfraFailure(f"the sandbox spawner is gone: {error}") from error
+            answer = self._ask(connection, {"op": "run", **request}, [their_output, their_status])
+        except BaseException:
+            os.close(output)
+            os.close(status)
+            self.close()  # half an exchange: the next answer would be the last one's
+            raise
         finally:
             os.close(their_output)
             os.close(their_status)
-        if answer is None or "error" in answer[0]:
+        if "error" in answer[0]:
             os.close(output)
             os.close(status)
-            raise InfraFailure(f"cannot start a command: {answer[0]['error'] if answer else self._last_words()}")
+            raise InfraFailure(f"cannot start a command: {answer[0]['error']}")
         return Running(output, status, answer[1][0])
+
+    def _ask(
+        self, connection: socket.socket, request: Mapping[str, Any], descriptors: list[int]
+    ) -> tuple[dict[str, Any], list[int]]:
+        try:
+            wire.send(connection, dict(request), descriptors)
+            answer = wire.receive(connection)
+        except OSError as error:
+            raise InfraFailure(f"the sandbox spawner is gone: {error}") from error
+        if answer is None:
+            raise InfraFailure(f"the sandbox spawner ended; {self._last_words()}")
+        return answer
 
     @property
     def pid(self) -> int:
@@ -185,7 +203,7 @@ class Spawner:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the spawner and whatever it started."""
+        """End the spawner and whatever it started; closing twice is allowed."""
         for connection in (self._warm, self._control):
             if connection is not None:
                 connection.close()

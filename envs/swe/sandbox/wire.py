@@ -22,7 +22,7 @@ def send(connection: socket.socket, message: dict[str, Any], descriptors: Sequen
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next message with its descriptors (close-on-exec); None at the end of the stream."""
-    header, descriptors, _, _ = socket.recv_fds(connection, 4, _MAX_DESCRIPTORS)
+    header, descriptors, _, _ = socket.recv_fds(connection, 4, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
     if not header:
         return None
     header += _exactly(connection, 4 - len(header))

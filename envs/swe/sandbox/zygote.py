@@ -136,6 +136,7 @@ class _Spawner:
         ours, theirs = socket.socketpair()
         pid, pidfd = linux.clone(linux.COMMAND_NAMESPACES)
         if pid == 0:
+            ours.close()
             _become_command(theirs, self.facts)
         theirs.close()
         return _Spare(ours, pid, pidfd)
@@ -167,5 +168,6 @@ def _become_command(door: socket.socket, facts: inside.Facts) -> NoReturn:
         inside.cannot_start(request, error)
         os._exit(0)
     if main == 0:
+        os.close(inside.STATUS)  # the module must not be able to write the report on itself
         raise _Module(request)
     inside.watch(main)

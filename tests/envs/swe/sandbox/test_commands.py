@@ -206,6 +206,16 @@ def test_a_disk_that_is_full_puts_the_sandbox_back_to_its_base(sandbox: Sandbox,
     assert sh(sandbox, "ls") == "README\nempty\nlink\npkg\nrun.sh\ntest_it.py\n"
 
 
+def test_the_disk_limit_counts_what_is_frozen_and_not_what_is_gone(sandbox: Sandbox) -> None:
+    four = limits(sandbox, disk_mb=4)
+    for number in range(6):
+        assert sandbox.run(["sh", "-c", "head -c 1500000 /dev/urandom > same"], limits=four).killed_by is None, number
+        sandbox.snapshot()
+    assert sandbox.run(["sh", "-c", "head -c 1500000 /dev/zero > second"], limits=four).killed_by is None
+    sandbox.snapshot()
+    assert sandbox.run(["sh", "-c", "head -c 1500000 /dev/zero > third"], limits=four).killed_by == "disk"
+
+
 def test_a_tree_too_deep_for_the_host_is_a_disk_that_is_full(sandbox: Sandbox) -> None:
     script = "import os\nfor _ in range(60):\n    os.mkdir('d' * 200); os.chdir('d' * 200)"
     assert sandbox.run(["python", "-c", script]).killed_by == "disk"

@@ -18,7 +18,8 @@ from refork.envs.swe.sandbox import owned, probe
 from refork.envs.swe.sandbox.base import SandboxSpec, UnsupportedHost
 from refork.envs.swe.sandbox.cgroup import sweep_groups
 from refork.envs.swe.sandbox.layers import LayerStore, sweep
-from refork.envs.swe.sandbox.overlay import OverlayBackend, OverlaySandbox
+from refork.envs.swe.sandbox.overlay import OverlayBackend
+from refork.envs.swe.sandbox.overlay_sandbox import OverlaySandbox
 from refork.envs.swe.sandbox.spawner import sandbox_owner
 
 from tests.envs.swe.sandbox.test_state import sh
@@ -207,6 +208,26 @@ def test_a_full_host_disk_is_a_failure_of_ours(tmp_path: Path, small: SandboxSpe
             sandbox.run(["sh", "-c", "head -c 60000000 /dev/zero > big || true; echo done"])
         backend.close()
         assert {name for name in left(disk / "layers") if not name.startswith("b-")} == set()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_unlinked_files_cannot_fill_the_disk(tmp_path: Path, small: SandboxSpec) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    script = "import os\nfor i in range(99):\n    f = open(f'f{i}', 'wb', 0); os.unlink(f'f{i}')\n    globals()[f'f{i}'] = f\n    for _ in range(8): f.write(bytes(1 << 20))\nimport time; time.sleep(60)"  # noqa: E501
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(disk)], check=True)
+    try:
+        backend = OverlayBackend(disk / "layers")
+        sandbox = backend.open(small)
+        result = sandbox.run(
+            ["python", "-c", script.replace("f.write(bytes(1 << 20))", "os.write(f.fileno(), bytes(1 << 20))")]
+        )
+        assert (result.killed_by, result.exit_code) in (("disk", None), (None, 1))
+        assert sandbox.changes == {}
+        backend.close()
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
