@@ -35,8 +35,8 @@ class ForkConfig:
     """K: other actions per fork point."""
     replays: int = 0
     """M - 1: fresh continuations with the action taken."""
-    floor: float = 1e-6
-    """A point is skipped when no other action has at least this probability."""
+    floor: float = 0.0
+    """A point is skipped when no other action is possible, or none has at least this probability."""
     noise: Noise = "fresh"
     """Exogenous randomness of a branch."""
 

@@ -24,8 +24,9 @@ class AlgorithmConfig(PolicyGradientConfig):
     """Other actions played per fork point (K)."""
     replays: int = Field(0, ge=0)
     """Fresh continuations with the taken action per fork point (M - 1)."""
-    floor: float = Field(1e-6, ge=0, lt=1)
-    """A point is skipped when no other action is at least that probable."""
+    floor: float = Field(0.0, ge=0, lt=1)
+    """A point is skipped when no other action is possible, or none is at least that probable. On the chain any floor
+    costs success: what a confident policy deems impossible teaches it the most."""
     noise: Literal["same", "fresh"] = "fresh"
     """Exogenous randomness of branches."""
     adapt: bool = True
