@@ -66,6 +66,8 @@ def test_configs_import_neither_torch_nor_numpy_nor_ray() -> None:
         ({"kind": "crr", "learning_rate": 0.0}, "learning_rate"),
         ({"kind": "crr", "estimator": "rloo"}, "estimator"),
         ({"kind": "grpo", "forks": 3}, "forks"),
+        ({"kind": "grpo", "group": 1}, "nothing to be compared with"),
+        ({"kind": "crr", "group": 1}, "never forked"),
         ({"kind": "ppo"}, "no algorithm 'ppo'; there are: crr, grpo"),
     ],
 )

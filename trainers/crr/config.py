@@ -53,6 +53,12 @@ class AlgorithmConfig(PolicyGradientConfig):
     """Largest such weight."""
 
     @model_validator(mode="after")
+    def _check_group(self) -> Self:
+        if self.group < 2 and self.which != "all":
+            raise ValueError('group: a rollout alone is never forked unless which = "all"; give it 2 or more')
+        return self
+
+    @model_validator(mode="after")
     def _check_forks(self) -> Self:
         if not self.forks_min <= self.forks <= self.forks_max and self.adapt:
             raise ValueError(

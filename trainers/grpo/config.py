@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
+from pydantic import model_validator
 from refork.trainers.config import PolicyGradientConfig
 
 
@@ -16,3 +17,9 @@ class AlgorithmConfig(PolicyGradientConfig):
     """Advantage of a rollout within its group."""
     aggregate: Literal["decisions", "rollouts"] = "decisions"
     """Mean of the loss over all decisions of the update, or over rollouts of their means."""
+
+    @model_validator(mode="after")
+    def _check_group(self) -> Self:
+        if self.group < 2:
+            raise ValueError("group: a rollout alone has nothing to be compared with; give it 2 or more")
+        return self
