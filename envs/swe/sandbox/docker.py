@@ -6,13 +6,11 @@ restoring and forking cost the difference, and a container whose sandbox was clo
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import docker
 from refork.envs.forkable import InfraFailure, StateMismatch, StateRef
@@ -28,13 +26,13 @@ from refork.envs.swe.sandbox.base import (
     Limits,
     Sandbox,
     SandboxSpec,
-    UnsupportedHost,
     digest_state,
 )
 from refork.envs.swe.sandbox.capture import FLOOD_BYTES, join_halves
 from refork.envs.swe.sandbox.docker_client import connect, sweep
-from refork.envs.swe.sandbox.docker_container import MACHINES, Container, start
+from refork.envs.swe.sandbox.docker_container import Container, start
 from refork.envs.swe.sandbox.docker_pool import Kind, Pool
+from refork.envs.swe.sandbox.docker_probe import probe
 from refork.envs.swe.sandbox.docker_state import CONTENT, StateStore, applied
 from refork.envs.swe.sandbox.manifest import base_manifest, difference
 from refork.envs.swe.sandbox.trees import disk_use
@@ -113,29 +111,7 @@ class DockerBackend(Backend):
 
     @classmethod
     def probe(cls) -> list[Finding]:
-        try:
-            client = connect(timeout_s=10.0)
-        except UnsupportedHost as error:
-            return [Finding("docker daemon", False, str(error), "start a Docker daemon, or use the overlay backend")]
-        with contextlib.closing(client):
-            return [*_daemon_findings(client.info()), _base_finding(client)]
-
-
-def _daemon_findings(info: Mapping[str, Any]) -> Iterator[Finding]:
-    where = f"version {info['ServerVersion']}, {info['Driver']} under {info['DockerRootDir']}"
-    yield Finding("docker daemon", True, where)
-    machine = info["Architecture"]
-    yield Finding("docker machine", machine in MACHINES, machine, f"run a daemon on one of {', '.join(MACHINES)}")
-    missing = [name for name in ("MemoryLimit", "SwapLimit", "PidsLimit") if not info.get(name)]
-    detail = f"the daemon cannot set {', '.join(missing)}" if missing else "memory, swap and processes"
-    yield Finding("docker limits", not missing, detail, "enable the memory and pids control groups of its kernel")
-
-
-def _base_finding(client: docker.APIClient) -> Finding:
-    try:
-        return Finding("docker base image", True, images.base_plan(client))
-    except InfraFailure as failure:
-        return Finding("docker base image", False, str(failure), "pull or load python:3.11-slim into the daemon")
+        return probe()
 
 
 def _start(client: docker.APIClient, run: str, slots: Path, kind: Kind) -> Container:

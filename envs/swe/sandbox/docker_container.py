@@ -4,73 +4,25 @@ from __future__ import annotations
 
 import base64
 import errno
-import importlib.util
-import json
 import logging
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import docker
 from refork.envs.forkable import InfraFailure
-from refork.envs.swe.sandbox.base import SANDBOX_UID, TMP, VOLATILE, WORKSPACE, Entry, Limits
+from refork.envs.swe.sandbox.base import SANDBOX_UID, VOLATILE, Entry, Limits
+from refork.envs.swe.sandbox.docker_boot import BOOT, FIND_PYTHON, MACHINES, ROOTS, sources
 from refork.envs.swe.sandbox.docker_client import create_started, infra, labels, remove
 from refork.envs.swe.sandbox.docker_link import Link
 from refork.envs.swe.sandbox.seccomp import filter_program
 
 _log = logging.getLogger(__name__)
-ROOTS = (WORKSPACE, TMP)
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETPCAP", "SETUID")
 """What the supervisor needs to become the sandbox's user, to kill it and to reset its files; commands have none."""
 SUPERVISOR_MB = 64
 SUPERVISOR_PROCESSES = 2
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EAGAIN)
-_PACKAGE = "refork.envs.swe.sandbox"
-_MODULES = (
-    "linux",
-    "trees",
-    "warm",
-    "wire",
-    "supervisor_tree",
-    "supervisor_ipc",
-    "supervisor_exec",
-    "supervisor_warm",
-    "supervisor",
-)
-MACHINES = ("x86_64", "aarch64")
-"""Architectures of daemons that a seccomp filter is known for."""
-_BOOT = f"""
-import sys
-full_path = [p for p in sys.path if p]
-sys.path[:] = [p for p in full_path if not p.startswith({ROOTS!r})]
-import json, os, struct, types
-def read(n):
-    data = b""
-    while len(data) < n:
-        data += os.read(0, n - len(data)) or os._exit(0)
-    return data
-def module(name, source):
-    made = sys.modules[name] = types.ModuleType(name)
-    if source is None:
-        made.__path__ = []
-    parent, _, last = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], last, made)
-    exec(compile(source or "", name, "exec"), made.__dict__)
-    return made
-for name, source in json.loads(read(struct.unpack(">I", read(4))[0])):
-    last = module(name, source)
-last.main(full_path)
-"""
-"""Takes what the sandbox's user can write out of `sys.path` first of all: root imports nothing of his."""
-_FIND_PYTHON = """
-for python in python python3 /usr/local/bin/python3 /usr/bin/python3 /opt/miniconda3/bin/python; do
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && exec "$python" -c "$0"
-done
-echo "the image has no Python 3.9 or newer, which the supervisor needs" >&2
-exit 3
-"""
 
 
 class Container:
@@ -176,7 +128,7 @@ def _greet(container: Container, preload: tuple[str, ...]) -> None:
     if machine not in MACHINES:
         raise InfraFailure(f"no seccomp filter is known for the daemon's machine {machine!r}")
     filters = [base64.b64encode(filter_program(machine)).decode()]
-    container.link.send(_sources(), wait_s=60.0)
+    container.link.send(sources(), wait_s=60.0)
     hello: dict[str, Any] = {
         "roots": ROOTS,
         "volatile": VOLATILE,
@@ -185,22 +137,6 @@ def _greet(container: Container, preload: tuple[str, ...]) -> None:
         "preload": preload,
     }
     container.ask("hello", **hello)
-
-
-def _sources() -> bytes:
-    """The supervisor's modules, as the boot code reads them."""
-    parts = _PACKAGE.split(".")
-    packages = [(".".join(parts[: i + 1]), None) for i in range(len(parts))]
-    modules = [(f"{_PACKAGE}.{name}", _source(f"{_PACKAGE}.{name}")) for name in _MODULES]
-    data = json.dumps([*packages, *modules]).encode()
-    return struct.pack(">I", len(data)) + data
-
-
-def _source(module: str) -> str:
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
-        raise InfraFailure(f"the source of {module} is not installed")
-    return Path(found.origin).read_text()
 
 
 def _limit_fields(limits: Limits) -> dict[str, int]:
@@ -226,7 +162,7 @@ def _config(image: str, environment: Mapping[str, str], limits: Limits, run: str
     }
     return {
         "Image": image,
-        "Entrypoint": ["/bin/sh", "-c", _FIND_PYTHON, _BOOT],
+        "Entrypoint": ["/bin/sh", "-c", FIND_PYTHON, BOOT],
         "Cmd": [],
         "Env": [f"{key}={value}" for key, value in environment.items()],
         "Hostname": "sandbox",

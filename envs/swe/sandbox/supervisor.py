@@ -19,18 +19,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from refork.envs.swe.sandbox.supervisor_exec import (
-    Command,
-    HostGone,
-    Watch,
-    become_command,
-    drop_rights,
-    exec_command,
-    kill_all,
-)
+from refork.envs.swe.sandbox.supervisor_exec import become_command, drop_rights, exec_command, kill_all
+from refork.envs.swe.sandbox.supervisor_files import delete, get_file, put_file
 from refork.envs.swe.sandbox.supervisor_ipc import clear_folders, remove_system_v, system_v_objects
 from refork.envs.swe.sandbox.supervisor_tree import Row, Tree
 from refork.envs.swe.sandbox.supervisor_warm import WarmCommand, WarmRun, Zygote
+from refork.envs.swe.sandbox.supervisor_watch import Command, HostGone, Watch
 from refork.envs.swe.sandbox.warm import become_fresh
 
 HEADER = struct.Struct(">II")
@@ -166,15 +160,15 @@ class Supervisor:
         for path, size in request["files"]:
             self.tree.touch()
             if size < 0:
-                self.tree.delete(path)
+                delete(self.tree, path)
             else:
-                self.tree.write(path, body[offset : offset + size])
+                put_file(self.tree, path, body[offset : offset + size])
                 offset += size
         return {}, b""
 
     def op_get(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
         """The first bytes of one file."""
-        return {}, self.tree.get(request["path"], request["max_bytes"])
+        return {}, get_file(self.tree, request["path"], request["max_bytes"])
 
     def op_scan(self, request: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], bytes]:
         """What changed since it was last told."""

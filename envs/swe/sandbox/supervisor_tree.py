@@ -6,7 +6,6 @@ library only and Python 3.9 syntax: it must run on the interpreter of any image.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import mmap
 import os
@@ -15,7 +14,7 @@ import stat
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from refork.envs.swe.sandbox.trees import disk_use, remove_tree
 
@@ -31,13 +30,22 @@ ENTRY_BYTES = 4096
 Row = list[Any]
 """[kind, mode, digest] of one path."""
 
-_KINDS = {
+KINDS = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "dir",
     stat.S_IFLNK: "link",
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
 }
+
+
+class _Seen:
+    """What a survey has found: rows that still hold, and paths to be read again."""
+
+    def __init__(self, rows: dict[str, Row]) -> None:
+        self.rows = rows
+        self.stamps: dict[str, tuple[int, int]] = {}
+        self.changed: list[tuple[str, os.stat_result]] = []
 
 
 class Tree:
@@ -49,38 +57,36 @@ class Tree:
         self.uid = uid
         self.rows: dict[str, Row] = {}
         self.dirty = True
-        self._signatures: dict[str, tuple[int, ...]] = {}
-        self._found: list[tuple[str, os.stat_result]] = []
+        self._stamps: dict[str, tuple[int, int]] = {}
+        """Inode and change time, which every change of content or mode renews, of paths whose row is certain."""
+        self._seen: _Seen | None = None
 
     def touch(self) -> None:
         """Something is about to change the content: what is known of it is out of date."""
-        self.dirty, self._found = True, []
+        self.dirty, self._seen = True, None
 
     def survey(self) -> int:
         """Look at every path once and delete what is volatile; bytes in use, each path at least ENTRY_BYTES."""
-        self._found = []
+        seen = self._seen = _Seen({root: _other_row(os.lstat(root)) for root in self.roots})
         used, pending = 0, list(self.roots)
         while pending:
-            used += self._survey_folder(pending.pop(), pending)
+            used += self._survey_folder(pending.pop(), pending, seen)
         return used
 
     def scan(self) -> None:
         """Bring `rows` up to date, by the last survey or a new one. Does nothing when no command has run since."""
         if not self.dirty:
             return
-        if not self._found:
+        if self._seen is None:
             self.survey()
-        rows: dict[str, Row] = {root: ["dir", stat.S_IMODE(os.lstat(root).st_mode), ""] for root in self.roots}
-        signatures: dict[str, tuple[int, ...]] = {}
+        seen = cast(_Seen, self._seen)
         racy = time.time_ns() - RACY_NS
         with mmap.mmap(-1, BUFFER_BYTES) as self._buffer:
-            for path, info in self._found:
-                signature = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
-                same = self._signatures.get(path) == signature
-                rows[path] = self.rows[path] if same else self._row(path, info)
+            for path, info in seen.changed:
+                seen.rows[path] = self._row(path, info)
                 if info.st_ctime_ns < racy:
-                    signatures[path] = signature
-        self.rows, self._signatures, self._found, self.dirty = rows, signatures, [], False
+                    seen.stamps[path] = (info.st_ino, info.st_ctime_ns)
+        self.rows, self._stamps, self._seen, self.dirty = seen.rows, seen.stamps, None, False
 
     def holds_more_than(self, most: int) -> bool:
         """Whether the files claim more than `most` bytes, holes included. Commands may be running."""
@@ -89,13 +95,14 @@ class Tree:
             used += disk_use(Path(root), most - used)
         return used > most
 
-    def _survey_folder(self, folder: str, pending: list[str]) -> int:
+    def _survey_folder(self, folder: str, pending: list[str], seen: _Seen) -> int:
         used = 0
+        stamps, rows = self._stamps, self.rows
         for entry in _entries(folder):
             path, info = entry.path, entry.stat(follow_symlinks=False)
             used += max(info.st_size, ENTRY_BYTES)
             if stat.S_ISDIR(info.st_mode):
-                too_long = len(os.fsencode(path)) > LONGEST_PATH
+                too_long = len(path) > LONGEST_PATH // 4 and len(os.fsencode(path)) > LONGEST_PATH
                 if too_long or entry.name in self.volatile:
                     remove_tree(Path(path))
                     used += sys.maxsize if too_long else 0
@@ -104,21 +111,24 @@ class Tree:
             elif info.st_nlink > 1 and stat.S_ISREG(info.st_mode):
                 _cut_hard_link(path, info)
                 info = os.lstat(path)
-            self._found.append((path, info))
+            stamp = (info.st_ino, info.st_ctime_ns)
+            if stamps.get(path) == stamp:
+                seen.rows[path], seen.stamps[path] = rows[path], stamp
+            else:
+                seen.changed.append((path, info))
         return used
 
     def _row(self, path: str, info: os.stat_result) -> Row:
-        kind = _KINDS[stat.S_IFMT(info.st_mode)]
-        mode = stat.S_IMODE(info.st_mode)
-        if kind == "file":
-            return [kind, mode, self._digest(path)]
-        if kind == "link":
-            return [kind, mode, hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()]
-        return [kind, mode, ""]
+        row = _other_row(info)
+        if row[0] == "file":
+            row[2] = self._digest(path)
+        elif row[0] == "link":
+            row[2] = hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()
+        return row
 
     def _digest(self, path: str) -> str:
         digest = hashlib.sha256()
-        with open(path, "rb", buffering=0, opener=_no_follow) as source, memoryview(self._buffer) as buffer:
+        with open(path, "rb", buffering=0, opener=no_follow) as source, memoryview(self._buffer) as buffer:
             while count := source.readinto(buffer):
                 digest.update(buffer[:count])
         return digest.hexdigest()
@@ -143,7 +153,7 @@ class Tree:
         checked.clear()
         for path, kind, mode, size in make:
             self._check(path, checked)
-            self._make(path, kind, mode, body[offset : offset + size])
+            self.make(path, kind, mode, body[offset : offset + size])
             offset += size
 
     def _check(self, path: str, checked: set[str]) -> None:
@@ -154,7 +164,8 @@ class Tree:
                 raise ValueError(f"not a path of the state: {path!r}")
             checked.add(folder)
 
-    def _make(self, path: str, kind: str, mode: int, content: memoryview) -> None:
+    def make(self, path: str, kind: str, mode: int, content: memoryview) -> None:
+        """Make one path, whose parent is a folder; what is in its way is removed."""
         if kind != "dir" or not _is_folder(path):
             remove_tree(Path(path))
         if kind == "dir":
@@ -174,57 +185,13 @@ class Tree:
         self._check(path, set())
         if os.path.islink(path):
             return os.readlink(os.fsencode(path))
-        with open(path, "rb", opener=_no_follow) as source:
+        with open(path, "rb", opener=no_follow) as source:
             return source.read()
 
-    def _resolve(self, path: str, *, follow: bool = True) -> str:
-        """The path without links (`follow`: also at its end), which must lie in the state."""
-        if not path.startswith("/") or "\0" in path:
-            raise ValueError(f"not an absolute sandbox path: {path!r}")
-        folder, name = os.path.split(path.rstrip("/"))
-        if ".." in folder.split("/"):
-            os.stat(folder)
-        real = os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), name)
-        if follow and os.path.islink(real):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        if not any(real == root or real.startswith(root + "/") for root in self.roots):
-            raise PermissionError(errno.EACCES, f"outside {' and '.join(self.roots)} of the sandbox", path)
-        return real
 
-    def get(self, path: str, max_bytes: int) -> bytes:
-        """At most `max_bytes` of a regular file, links followed. Raises OSError, and ValueError for other kinds."""
-        real = self._resolve(path)
-        kind = _KINDS[stat.S_IFMT(os.stat(real).st_mode)]
-        if kind not in ("file", "dir"):
-            raise ValueError(f"{path} is a {kind} in the sandbox, not a file")
-        with open(real, "rb", opener=_no_follow) as source:
-            return source.read(max_bytes)
-
-    def write(self, path: str, content: memoryview) -> None:
-        """Replace or make a file, links followed, keeping the mode of one that is there; missing folders are made."""
-        real = self._resolve(path)
-        if os.path.isdir(real):
-            raise IsADirectoryError(errno.EISDIR, "a folder in the sandbox", path)
-        mode = stat.S_IMODE(os.lstat(real).st_mode) if os.path.isfile(real) else 0o644
-        self._make_folder(os.path.dirname(real), path)
-        self._make(real, "file", mode, content)
-
-    def _make_folder(self, folder: str, wanted: str) -> None:
-        if os.path.isdir(folder):
-            return
-        if os.path.lexists(folder):
-            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is no folder in the sandbox", wanted)
-        self._make_folder(os.path.dirname(folder), wanted)
-        self._make(folder, "dir", 0o755, memoryview(b""))
-
-    def delete(self, path: str) -> None:
-        """Remove a file, link or whole folder; nothing there is no error."""
-        try:
-            real = self._resolve(path, follow=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        if real not in self.roots and os.path.lexists(real):
-            remove_tree(Path(real))
+def _other_row(info: os.stat_result) -> Row:
+    """The row of what has no content."""
+    return [KINDS[stat.S_IFMT(info.st_mode)], stat.S_IMODE(info.st_mode), ""]
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -242,7 +209,7 @@ def _cut_hard_link(path: str, info: os.stat_result) -> None:
     os.replace(copy, path)
 
 
-def _no_follow(path: str, flags: int) -> int:
+def no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

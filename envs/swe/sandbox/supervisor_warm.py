@@ -13,7 +13,8 @@ import socket
 from typing import Any
 
 from refork.envs.swe.sandbox import wire
-from refork.envs.swe.sandbox.supervisor_exec import Command, become_command
+from refork.envs.swe.sandbox.supervisor_exec import become_command
+from refork.envs.swe.sandbox.supervisor_watch import Command
 
 
 class WarmCommand(Exception):

@@ -20,10 +20,11 @@ import pytest
 from refork.envs.forkable import InfraFailure, StateMismatch, StateRef
 from refork.envs.owner import owner
 from refork.envs.swe import images
-from refork.envs.swe.sandbox import docker_client, docker_container
+from refork.envs.swe.sandbox import docker_boot, docker_client
 from refork.envs.swe.sandbox.base import SandboxSpec, UnsupportedHost
-from refork.envs.swe.sandbox.docker import DockerBackend, DockerSandbox, _daemon_findings
+from refork.envs.swe.sandbox.docker import DockerBackend, DockerSandbox
 from refork.envs.swe.sandbox.docker_client import LABEL, MACHINE_LABEL, connect, create_started, machine, sweep
+from refork.envs.swe.sandbox.docker_probe import daemon_findings
 from refork.envs.swe.sandbox.manifest import digest_tree
 
 pytestmark = pytest.mark.docker
@@ -278,7 +279,7 @@ def test_the_daemon_and_its_socket_are_out_of_sight(sandbox: DockerSandbox) -> N
 def test_root_imports_nothing_that_the_user_can_write(tmp_path: Path) -> None:
     module = json.dumps([["m", "import sys\ndef main(path):\n    print(sys.path)\n    print(path)"]]).encode()
     done = subprocess.run(
-        [sys.executable, "-c", docker_container._BOOT],
+        [sys.executable, "-c", docker_boot.BOOT],
         input=struct.pack(">I", len(module)) + module,
         env={"PYTHONPATH": "/opt/env:/testbed/src:/tmp"},
         capture_output=True,
@@ -422,6 +423,6 @@ def test_probe_finds_what_is_there(backend: DockerBackend) -> None:
 
 def test_probe_names_limits_that_the_daemon_cannot_set() -> None:
     info = {"ServerVersion": "1", "Driver": "d", "DockerRootDir": "/", "Architecture": "riscv64", "PidsLimit": True}
-    _, machine, limits = _daemon_findings(info)
+    _, machine, limits = daemon_findings(info)
     assert (machine.ok, limits.ok) == (False, False)
     assert limits.detail == "the daemon cannot set MemoryLimit, SwapLimit"
