@@ -143,9 +143,11 @@ def _die_on_interrupt() -> None:
 def _publish(folder: Path, package: str, report: dict[str, Any]) -> None:
     part, final = folder / PARTS / f".{package}", folder / PARTS / package
     (part / REPORT).write_text(json.dumps(report, indent=1, sort_keys=True))
+    old = final.with_name(f".{package}.old")
     if final.exists():
-        shutil.rmtree(final)
+        final.rename(old)
     part.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def merge(folder: Path) -> None:

@@ -26,7 +26,6 @@ PLUGIN = Path(__file__).with_name("judge_plugin.py")
 _PLUGIN_TEXT = PLUGIN.read_text(encoding="utf-8")
 OFF = (
     "cacheprovider",
-    "doctest",
     "faulthandler",
     "junitxml",
     "pastebin",
