@@ -59,9 +59,12 @@ class Prober:
         sandbox.put(files)
         return sandbox
 
-    def run(self, workspace_id: str, files: Mapping[str, bytes | None], tests: tuple[str, ...]) -> Probe:
-        """What `tests` show in the base with `files` put into it. Raises InfraFailure."""
-        action = self._action(tests)
+    def run(
+        self, workspace_id: str, files: Mapping[str, bytes | None], tests: tuple[str, ...], trace: bool = True
+    ) -> Probe:
+        """What `tests` show in the base with `files` put into it; no lines without `trace`. Raises InfraFailure."""
+        command = replace(self.command, tests=tests, trace=self.command.trace if trace else ())
+        action = _action(command)
         key = (workspace_id, action)
         if key in self._memo:
             self._memo.move_to_end(key)
@@ -69,28 +72,27 @@ class Prober:
         edge = self.cache.lookup(self.task, workspace_id, action) if self.cache else None
         executed = edge is None
         if edge is None:
-            edge = self._execute(workspace_id, files, tests, action)
+            edge = self._execute(workspace_id, files, command)
         spectrum = decode_spectrum(edge.observation)
         self._memo[key] = spectrum
         if len(self._memo) > MEMO:
             self._memo.popitem(last=False)
         return Probe(spectrum, Spent(executed, edge.cost_s))
 
-    def _action(self, tests: tuple[str, ...]) -> str:
-        parts = [list(tests), self.command.python_path, self.command.trace, self.command.test_cpu_s, _PLUGIN_ID]
-        return "probe:" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-    def _execute(
-        self, workspace_id: str, files: Mapping[str, bytes | None], tests: tuple[str, ...], action: str
-    ) -> Edge:
+    def _execute(self, workspace_id: str, files: Mapping[str, bytes | None], command: TestCommand) -> Edge:
         started = time.perf_counter()
-        run = run_tests(self.at(files), replace(self.command, tests=tests))
-        edge = Edge(
-            encode_spectrum(spectrum_of(run, tests, self.command.trace)), time.perf_counter() - started, workspace_id
-        )
+        run = run_tests(self.at(files), command)
+        shown = encode_spectrum(spectrum_of(run, command.tests or (), self.command.trace))
+        edge = Edge(shown, time.perf_counter() - started, workspace_id)
         if self.cache and run.command.killed_by != "wall":  # wall time depends on what else the machine does
-            self.cache.record(self.task, workspace_id, action, edge)
+            self.cache.record(self.task, workspace_id, _action(command), edge)
         return edge
+
+
+def _action(command: TestCommand) -> str:
+    """Names a run in the cache: all that its result depends on besides the workspace."""
+    parts = [command.tests, command.python_path, command.trace, command.test_cpu_s, _PLUGIN_ID]
+    return "probe:" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def spectrum_of(run: TestRun, tests: tuple[str, ...], sources: tuple[str, ...]) -> Spectrum:

@@ -1,7 +1,7 @@
 """`refork/RepairMenu-v0`: repair a broken package by choosing from a menu of candidate edits.
 
 Edits are changes of text on this side; a sandbox is needed only to run tests. The menu is made from the failing tests
-run at the start, and again after every run that follows an edit. The reference solution is nowhere within reach.
+run at the start, and again for every workspace in which fewer fail. The reference solution is nowhere within reach.
 """
 
 from __future__ import annotations
@@ -191,11 +191,11 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         elif action == self.submit:
             self.state = replace(self.state, ended="submitted")
         elif action == self.run_failing:
-            probe = self._probe(stack)
+            probe = self.bench.run(self.workspace, self.failing, trace=False)
             self.state = self.state.learned(self.workspace.id, failing=self._known_failing(probe.spectrum))
             return probe
         else:
-            probe = self.bench.run(self.workspace, self._neighbours())
+            probe = self.bench.run(self.workspace, self._neighbours(), trace=False)
             self.state = self.state.learned(self.workspace.id, broken=len(probe.spectrum.failing))
             return probe
         return None
@@ -207,9 +207,6 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         if not self.failing:
             raise ValueError(f"{self.bench.task.instance_id}: no test of its workspace fails, so there is no menu")
         return probe
-
-    def _probe(self, stack: Stack) -> Probe:
-        return self.bench.run(self.bench.workspaces.at(stack), self.failing)
 
     def _known_failing(self, spectrum: Spectrum) -> tuple[int, ...]:
         return tuple(i for i, test in enumerate(self.failing) if spectrum.verdicts[test].failing)
@@ -227,14 +224,18 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
 
     # ---- menu and observation
 
+    def _bases(self) -> list[int]:
+        """How many edits lead to each workspace with a menu: the start, and where fewer tests fail than so far."""
+        bases, least = [0], len(self.failing)
+        for n in range(1, len(self.state.stack) + 1):
+            failing = self._failing_at(self.state.stack[:n])
+            if failing is not None and failing < least:
+                bases.append(n)
+                least = failing
+        return bases
+
     def _base(self) -> int:
-        """How many of the edits lie before or in the last workspace whose failing tests were run."""
-        stack = self.state.stack
-        for n in range(len(stack), 0, -1):
-            known = self.state.known.get(self.bench.workspaces.at(stack[:n]).id)
-            if known is not None and known.failing is not None:
-                return n
-        return 0
+        return self._bases()[-1]
 
     def _menu_at(self, stack: Stack) -> Menu:
         workspace = self.bench.workspaces.at(stack)
@@ -242,7 +243,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         for applied in stack:
             spectrum = spectrum.moved(applied.edit)
         if stack:
-            spectrum = spectrum.overlaid(self._probe(stack).spectrum)
+            spectrum = spectrum.overlaid(self.bench.run(workspace, self.failing).spectrum)
         items = build_menu(workspace.modules, spectrum, self.size, self.bench.workspaces.start.modules)
         children = self.bench.workspaces.children(stack, (item.candidate.edit for item in items))
         return Menu(items, spectrum, self.size, children)
@@ -274,20 +275,18 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
 
     def _trials(self) -> dict[int, Trial]:
         """Places on the menu that were tried at this base, or the same edit at an earlier one."""
-        base = self._base()
+        bases = self._bases()
         menu = self.menu()
         trials: dict[int, Trial] = {}
-        for n in range(base + 1):
-            earlier = self.menu_at(self.state.stack[:n]) if self._failing_at(self.state.stack[:n]) is not None else None
-            if earlier is None:
-                continue
+        for n in bases:
+            earlier = self.menu_at(self.state.stack[:n])
             failing = self._failing_at(self.state.stack[:n]) or 0
             for workspace_id, known in self.state.known.items():
                 place = earlier.place.get(workspace_id)
                 if place is None or known.failing is None:
                     continue
                 gain = float(np.clip((failing - len(known.failing)) / max(1, failing), -1, 1))
-                if n == base:
+                if n == bases[-1]:
                     trials[place] = replace(trials.get(place, Trial()), gain=gain)
                 elif (here := menu.by_key.get(earlier.items[place].key)) is not None:
                     trials[here] = replace(trials.get(here, Trial()), gain_before=gain)

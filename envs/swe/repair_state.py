@@ -20,7 +20,7 @@ Ended = Literal["", "submitted", "out of steps"]
 
 @dataclass(frozen=True)
 class Applied:
-    """One edit made. It is placed by the text after the first `base` edits: the last one tested before it."""
+    """One edit made. It is placed by the text after the first `base` edits, for which its menu was made."""
 
     edit: Edit
     base: int

@@ -37,9 +37,9 @@ class Workbench:
         self._open: Sandbox | None = None
         self._close_backend = close_backend
 
-    def run(self, workspace: Workspace, tests: tuple[str, ...]) -> Probe:
-        """What `tests` show there. Raises InfraFailure."""
-        return self.prober.run(workspace.id, workspace.files, tests)
+    def run(self, workspace: Workspace, tests: tuple[str, ...], trace: bool = True) -> Probe:
+        """What `tests` show there; no lines without `trace`. Raises InfraFailure."""
+        return self.prober.run(workspace.id, workspace.files, tests, trace)
 
     def grade(self, workspace: Workspace) -> Judgement:
         """The outcome of a workspace, judged in a throw-away state."""
