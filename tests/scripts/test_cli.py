@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refork.scripts.cli import main
 
 from tests.scripts.commands import environment, refork
 
@@ -85,13 +86,25 @@ def test_a_dry_run_takes_half_a_second_and_leaves_nothing(tmp_path: Path) -> Non
         (("clean", "--al"), "Unknown option: --al."),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = refork(tmp_path, *arguments)
-    assert message in done.stderr
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert len([line for line in done.stderr.splitlines() if line]) == 1
+def test_bad_input_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_command_itself_has_that_exit_code_and_no_traceback(tmp_path: Path) -> None:
+    done = refork(tmp_path, "train", "chain_small", "--trainer.updates", "0")
+    assert done.returncode == 2
+    assert done.stderr == "refork: --trainer.updates: input should be greater than or equal to 1, got 0\n"
 
 
 def test_clean_says_what_it_removed(tmp_path: Path) -> None:
