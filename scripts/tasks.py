@@ -32,8 +32,6 @@ def build(
 
     folder = (out or default_folder()).absolute()
     report = build_taskset(folder, tuple(packages or ()), jobs)
-    for package, reason in report.failures.items():
-        print(f"not built: {package}: {reason}")
     print(f"{report.tasks} tasks in {folder} ({report.seconds:.1f} s)")
     return 1 if report.failures and report.tasks == 0 else 0
 

@@ -13,10 +13,12 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -98,27 +100,50 @@ def _build(
     for left_over in (folder / PARTS).glob(".*"):
         shutil.rmtree(left_over)
     fetched = fetch((pin for recipe in missing for pin in pins(recipe)), folder / "downloads")
-    failures: dict[str, str] = {}
-    context = get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(missing)), mp_context=context, initializer=_die_on_interrupt) as pool:
-        futures: dict[Future[dict[str, Any]], Recipe] = {}
-        for recipe in sorted(missing, key=_weight, reverse=True):
-            if recipe.pin in fetched.errors:
-                failures[recipe.package] = fetched.errors[recipe.pin]
-                continue
-            future = pool.submit(build_part, folder, f"{PARTS}/{recipe.package}", recipe, dict(fetched.files))
-            futures[future] = recipe
-        for future in as_completed(futures):
-            package = futures[future].package
-            try:
-                report = future.result()
-            except InfraFailure as error:
-                failures[package] = str(error)
-                progress(f"{package}: not built: {error}")
-                continue
-            _publish(folder, package, {**report, "stamp": stamps[package]})
-            progress(f"{package}: {report['tasks']} tasks in {report['seconds']:.0f} s")
+    failures = {pin.name: reason for pin, reason in fetched.errors.items() if any(pin == r.pin for r in missing)}
+    todo = sorted((r for r in missing if r.package not in failures), key=_weight, reverse=True)
+    if todo:
+        with _pool(min(jobs, len(todo))) as pool:
+            futures = {
+                pool.submit(
+                    build_part, folder, f"{PARTS}/{recipe.package}", recipe, dict(fetched.files)
+                ): recipe.package
+                for recipe in todo
+            }
+            for future in as_completed(futures):
+                _finish(folder, futures[future], stamps[futures[future]], future, failures, progress)
+    for package, reason in failures.items():
+        progress(f"{package}: not built: {reason}")
     return failures
+
+
+def _finish(
+    folder: Path, package: str, stamp: str, future: Future[dict[str, Any]], failures: dict[str, str], progress: Progress
+) -> None:
+    try:
+        report = future.result()
+    except InfraFailure as error:
+        failures[package] = str(error)
+    except BrokenProcessPool:
+        failures[package] = "the process that built it died; was it killed, for want of memory perhaps?"
+    else:
+        _publish(folder, package, {**report, "stamp": stamp})
+        progress(f"{package}: {report['tasks']} tasks in {report['seconds']:.0f} s")
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end at once when the block is left by an exception, Ctrl+C among them."""
+    others = set(active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_die_on_interrupt)
+    try:
+        yield pool
+    except BaseException:
+        for child in set(active_children()) - others:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def pins(recipe: Recipe) -> list[Pin]:
