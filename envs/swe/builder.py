@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import signal
 import sys
 import time
@@ -28,6 +27,7 @@ from refork.envs.swe.environment import environment_stamp, install_environment
 from refork.envs.swe.lock import locked
 from refork.envs.swe.part import build_part
 from refork.envs.swe.recipe import RECIPES, Recipe, read_environment, read_recipes
+from refork.envs.swe.sandbox.trees import remove_tree
 from refork.envs.swe.task_rows import read_rows, write_jsonl
 from refork.envs.swe.taskset import ENVIRONMENT, QUARANTINE, SOLUTIONS, TASKS, TaskSet
 
@@ -98,7 +98,7 @@ def _build(
     folder: Path, missing: Sequence[Recipe], stamps: dict[str, str], jobs: int, progress: Progress
 ) -> dict[str, str]:
     for left_over in (folder / PARTS).glob(".*"):
-        shutil.rmtree(left_over)
+        remove_tree(left_over)
     fetched = fetch((pin for recipe in missing for pin in pins(recipe)), folder / "downloads")
     failures = {pin.name: reason for pin, reason in fetched.errors.items() if any(pin == r.pin for r in missing)}
     todo = sorted((r for r in missing if r.package not in failures), key=_weight, reverse=True)
@@ -172,7 +172,7 @@ def _publish(folder: Path, package: str, report: dict[str, Any]) -> None:
     if final.exists():
         final.rename(old)
     part.rename(final)
-    shutil.rmtree(old, ignore_errors=True)
+    remove_tree(old)
 
 
 def merge(folder: Path) -> None:

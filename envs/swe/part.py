@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from refork.envs.swe.recipe import Recipe
 from refork.envs.swe.release_pairs import release_pair
 from refork.envs.swe.sandbox.base import Backend
 from refork.envs.swe.sandbox.overlay import OverlayBackend
+from refork.envs.swe.sandbox.trees import remove_tree
 from refork.envs.swe.survey import survey
 from refork.envs.swe.task_rows import task_to_row, write_jsonl
 from refork.envs.swe.taskset import ENVIRONMENT, QUARANTINE, SOLUTIONS, TASKS
@@ -32,10 +32,11 @@ def build_part(folder: Path, name: str, recipe: Recipe, files: Mapping[Pin, Path
     """
     start = time.monotonic()
     hidden = (folder / name).with_name(f".{recipe.package}")
-    shutil.rmtree(hidden, ignore_errors=True)
+    remove_tree(hidden)
     hidden.mkdir(parents=True)
     report: dict[str, Any] = {"fates": {}, "runs": 0}
-    backend = OverlayBackend()
+    layers = hidden / "layers"  # of its own: nothing of a build is needed afterwards
+    backend = OverlayBackend(layers)
     try:
         # beside the part, so that files can be hard links
         with tempfile.TemporaryDirectory(dir=hidden, prefix="work-") as work:
@@ -43,6 +44,7 @@ def build_part(folder: Path, name: str, recipe: Recipe, files: Mapping[Pin, Path
             report["tasks"] = _write(Part(hidden, name), recipe, made, folder / ENVIRONMENT)
     finally:
         backend.close()
+        remove_tree(layers)
     report["seconds"] = round(time.monotonic() - start, 1)
     return report
 
