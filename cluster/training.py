@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import random
 import secrets
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ from refork.trainers.config import JobConfig
 from refork.trainers.loop import Loop, Stalled, Trainer
 from refork.trainers.make import make_trainer
 from refork.trainers.sampler import TaskSampler
+
+log = logging.getLogger("refork.training")
 
 
 class Display(Sink, Protocol):
@@ -90,12 +93,21 @@ def train(parts: Parts, folder: RunFolder, display: Display, resume: bool = Fals
         try:
             loop.run(boundary.note)
         except BaseException as error:
-            if boundary.step >= 0 and not _is_saved(store, boundary.step):
-                store.save(boundary.step, boundary.state)
-            if isinstance(error, Stalled):
+            _save_boundary(store, boundary)
+            if isinstance(error, Stalled | OSError):
                 raise InfraFailure(str(error)) from error
             raise
         return dict(loop.totals)
+
+
+def _save_boundary(store: CheckpointStore, boundary: _Boundary) -> None:
+    """What ended the run is said in any case, so a disk that is full here too is only added to it."""
+    if boundary.step < 0 or _is_saved(store, boundary.step):
+        return
+    try:
+        store.save(boundary.step, boundary.state)
+    except OSError as error:
+        log.warning("update %d could not be saved: %s; an earlier checkpoint is whole", boundary.step, error)
 
 
 def _is_saved(store: CheckpointStore, step: int) -> bool:

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def doctor() -> int:
         for finding in findings:
             mark = "[green]ok[/]" if finding.ok else "[red]no[/]"
             table.add_row(section, finding.name, mark, finding.detail, "" if finding.ok else finding.remedy)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
     usable = [name for name in ("overlay", "docker") if all(f.ok for f in sections[name])]
     print(f"sandbox backends that work here: {', '.join(usable) or 'none'}")
     return 0 if usable else 1

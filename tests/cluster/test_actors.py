@@ -2,7 +2,9 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,13 @@ FORKS = ForkConfig(which="all", forks=1.0)
 
 
 class Fatal(Rollout):
-    """Its process dies when it is asked for chain-13."""
+    """Its process dies when it is asked for chain-13 and hangs when it is asked for chain-17."""
 
     def play(self, request: GroupRequest, *rest: Any, **more: Any) -> TaskExperience:
         if request.task == "chain-13":
             os.kill(os.getpid(), signal.SIGKILL)
+        if request.task == "chain-17":
+            time.sleep(600)
         return super().play(request, *rest, **more)
 
 
@@ -116,6 +120,17 @@ def test_a_crash_loop_ends_the_run_with_its_cause(pool: RayCollector) -> None:
         pool.collect(_requests(*["chain-13"] * 8), WEIGHTS, 4)
     pool._failures = 0
     assert len(pool.collect(_requests("chain-1"), WEIGHTS, 4)) == 1
+
+
+def test_what_hangs_is_ended_at_its_deadline(pool: RayCollector) -> None:
+    pool.start_actors()
+    pool._limits = replace(pool._limits, deadline_s=2.0)
+    try:
+        lost, last = pool.collect(_requests("chain-17", "chain-18"), WEIGHTS, 4)
+    finally:
+        pool._limits = replace(pool._limits, deadline_s=1800.0)
+    assert [type(t.outcome) for t in lost.mains] == [InfraError] * 3
+    assert len(last.mains) == 3
 
 
 def test_errors_of_ours_come_through_as_they_are(pool: RayCollector) -> None:

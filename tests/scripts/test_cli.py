@@ -117,6 +117,21 @@ def test_clean_says_what_it_removed(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.ray
+def test_doctor_says_what_works_and_what_to_do_about_the_rest(tmp_path: Path) -> None:
+    done = refork(tmp_path, "doctor", DOCKER_HOST="unix:///nowhere.sock")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+    found = {row[1]: row for row in rows if row[0]}
+    assert found["docker daemon"][2] == "no"
+    assert found["docker daemon"][4].startswith("start a Docker daemon")
+    assert found["W&B"][2:4] == ["ok", found["W&B"][3]]
+    assert "offline" in found["W&B"][3]
+    assert "loopback only, with a token" in found["Ray"][3]
+    works = done.stdout.splitlines()[-1]
+    assert works.startswith("sandbox backends that work here: ")
+    assert done.returncode == (1 if works.endswith("none") else 0)
+
+
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     command = f"{sys.executable} -m refork.scripts.cli train chain_small --dry-run | true"
     done = subprocess.run(
