@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from refork.envs.forkable import ExecutionCache, Noise, Outcome, Spent, StateMismatch, StateRef
+from refork.envs.forkable import ExecutionCache, InfraFailure, Noise, Outcome, Spent, StateMismatch, StateRef
 from refork.envs.swe import features
 from refork.envs.swe.features import FEATURES, KINDS, Trial, Whole
 from refork.envs.swe.grading import grade
@@ -93,7 +93,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Run the tests of the untouched workspace (once: then it is remembered) and start an episode.
 
-        Raises InfraFailure, and ValueError for a task without a failing test in its workspace.
+        Raises InfraFailure, also for a task without a failing test in its workspace (a release pair's are not there).
         """
         super().reset(seed=seed)
         probe = self._start()
@@ -205,7 +205,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         probe = self.bench.run(self.bench.workspaces.start, self.bench.tests)
         self.failing = probe.spectrum.failing
         if not self.failing:
-            raise ValueError(f"{self.bench.task.instance_id}: no test of its workspace fails, so there is no menu")
+            raise InfraFailure(f"{self.bench.task.instance_id}: no test of its workspace fails, so there is no menu")
         return probe
 
     def _known_failing(self, spectrum: Spectrum) -> tuple[int, ...]:

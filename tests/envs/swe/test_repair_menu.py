@@ -256,7 +256,7 @@ def test_a_task_without_a_failing_test_has_no_menu(tmp_path: Path, overlay: Back
     (tasks.base(tasks.tasks[0]) / "calc.py").write_text(CLEAN)
     base_id = digest_tree(tasks.base(tasks.tasks[0]))
     env = RepairMenuEnv(tasks, replace(tasks.tasks[0], base_id=base_id), overlay)
-    with pytest.raises(ValueError, match="toy-direction: no test of its workspace fails"):
+    with pytest.raises(InfraFailure, match="toy-direction: no test of its workspace fails"):
         env.reset(seed=0)
     env.close()
 
