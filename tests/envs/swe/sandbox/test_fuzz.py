@@ -1,17 +1,23 @@
-"""A thousand random commands, snapshots, restores and forks: each state is that of a plain folder treated alike."""
+"""Random commands, snapshots, restores and forks: each state is that of a plain folder treated alike.
+
+`REFORK_FUZZ=1000` makes a thousand steps instead of a few hundred.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pytest
 from refork.envs.forkable import StateRef
 from refork.envs.swe.sandbox.base import Backend, Sandbox, SandboxSpec, digest_state
 
 from tests.envs.swe.sandbox.random_commands import PlainTree, random_command
 
-COMMANDS = int(os.environ.get("REFORK_FUZZ", "1000"))
+COMMANDS = int(os.environ.get("REFORK_FUZZ", "300"))
 
 
 class Walk:
@@ -55,9 +61,17 @@ class Walk:
         assert self.sandbox.state_id == digest_state(self.spec.base_id, self.tree.changes)
 
 
-def test_a_sandbox_does_what_a_plain_folder_does(backend: Backend, spec: SandboxSpec, tmp_path: Path) -> None:
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: the model is copied and removed often."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else tmp_path) as name:
+        yield Path(name)
+
+
+def test_a_sandbox_does_what_a_plain_folder_does(backend: Backend, spec: SandboxSpec, memory: Path) -> None:
     steps = COMMANDS if backend.name == "overlay" else COMMANDS // 5
-    walk = Walk(backend, spec, PlainTree(spec.base, tmp_path / "plain"), seed=7)
+    walk = Walk(backend, spec, PlainTree(spec.base, memory / "plain"), seed=7)
     for _ in range(steps):
         walk.step()
         walk.check()
