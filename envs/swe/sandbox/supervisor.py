@@ -8,6 +8,7 @@ and Python 3.9 syntax: it must run on the interpreter of any image.
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import mmap
 import os
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from refork.envs.swe.sandbox.supervisor_exec import become_command, drop_rights, exec_command, kill_all
+from refork.envs.swe.sandbox.supervisor_exec import become_command, drop_rights, exec_command, kill_all, prepare
 from refork.envs.swe.sandbox.supervisor_files import delete, get_file, put_file
 from refork.envs.swe.sandbox.supervisor_ipc import clear_folders, remove_system_v, system_v_objects
 from refork.envs.swe.sandbox.supervisor_tree import Row, Tree
@@ -114,6 +115,8 @@ class Supervisor:
         usual = os.path.realpath(shutil.which("python") or "") == os.path.realpath(sys.executable)
         self.preload = request["preload"] if usual else []
         self._renew_zygote()
+        gc.collect()
+        gc.freeze()
         return {}, b""
 
     def _renew_zygote(self) -> None:
@@ -209,6 +212,7 @@ def main(path: list[str]) -> None:
     os.set_blocking(wakeup, False)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    prepare()
     try:
         Supervisor(read_end).serve()
     except HostGone:

@@ -18,9 +18,15 @@ from typing import Any
 from refork.envs.swe.sandbox import linux
 
 
+def prepare() -> None:
+    """Once, in the supervisor: what its children would else have to do each."""
+    linux.drop_bounding_set()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def drop_rights(uid: int, filters: list[bytes]) -> None:
     """In a forked child: become `uid` for good, without capabilities, under the given seccomp programs."""
-    linux.drop_bounding_set()
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -43,15 +49,14 @@ def become_command(request: Mapping[str, Any], write_end: int, filters: list[byt
     """In a forked child: take the command's place. Returns when only exec (or the warm module) is left to do."""
     if not request["warm"]:
         os.setsid()
+    score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(score, b"1000")
+    os.close(score)
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(write_end, 1)
     os.dup2(write_end, 2)
     os.closerange(3, 4096)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    with open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
     os.umask(0o022)
     set_limits(request["limits"])
     drop_rights(request["uid"], filters)

@@ -35,10 +35,12 @@ def system_v_objects() -> list[tuple[str, int]]:
     found = []
     for kind in _SYSTEM_V:
         try:
-            with open(f"/proc/sysvipc/{kind}") as table:
-                found += [(kind, int(line.split()[1])) for line in table.readlines()[1:]]
+            table = os.open(f"/proc/sysvipc/{kind}", os.O_RDONLY)
         except FileNotFoundError:
             continue
+        lines = os.read(table, 1 << 20).splitlines()[1:]
+        os.close(table)
+        found += [(kind, int(line.split()[1])) for line in lines]
     return found
 
 

@@ -133,13 +133,13 @@ class Watch:
         return -self._signal() or os.WEXITSTATUS(self.command.status)
 
 
+_OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_OOM_FILE = next(filter(os.path.exists, _OOM_FILES), "/dev/null")
+
+
 def oom_kills() -> int:
-    """How often the kernel has killed for memory in this container so far (cgroup v2 or v1); 0 where it is not told."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        try:
-            with open(path) as source:
-                fields = dict(line.split() for line in source)
-        except OSError:
-            continue
-        return int(fields.get("oom_kill", 0))
-    return 0
+    """How often the kernel has killed for memory in this container so far (cgroup v2 or v1)."""
+    source = os.open(_OOM_FILE, os.O_RDONLY)
+    fields = os.read(source, 4096).split()
+    os.close(source)
+    return int(fields[fields.index(b"oom_kill") + 1]) if b"oom_kill" in fields else 0
