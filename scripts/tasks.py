@@ -72,21 +72,26 @@ def check(
     return 1 if failed else 0
 
 
-def list_(folder: Path | None = None) -> None:
+def list_(folder: Path | None = None, *, mutations: bool = False) -> None:
     """Show what is in a task set, by package, kind and number of bugs.
 
     Parameters
     ----------
     folder
         The task set; left out: the one that training uses by default.
+    mutations
+        Show too what became of the mutations tried.
     """
-    from refork.envs.swe.listing import quarantined, table
+    from refork.envs.swe.builder import reports
+    from refork.envs.swe.listing import fates_table, quarantined, table
     from refork.envs.swe.taskset import TaskSet
     from rich.console import Console
 
     tasks = TaskSet.open(folder)
     console = Console()
     console.print(table(tasks.tasks))
+    if mutations:
+        console.print(fates_table(reports(tasks.folder)))
     for row in quarantined(tasks):
         console.print(
             f"quarantined: {row['instance_id']}: {row['reason']}", markup=False, highlight=False, soft_wrap=True

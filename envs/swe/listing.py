@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refork.envs.swe.task_rows import read_rows
@@ -11,6 +11,7 @@ from refork.envs.swe.tasks import SWETask
 from refork.envs.swe.taskset import QUARANTINE, TaskSet
 from rich.table import Table
 
+FATES = ("killed", "survived", "timeout", "broken", "uncovered")
 COLUMNS = ("1 bug", "2 bugs", "3 bugs", "pair", "row")
 
 
@@ -30,12 +31,30 @@ def table(tasks: Sequence[SWETask]) -> Table:
             counts[task.package, name] += 1
             counts["", name] += 1
     packages = sorted({(task.split, task.package) for task in tasks})
-    shown.add_column("package", "all")
-    shown.add_column("split")
-    for name in (*COLUMNS, "all", "steady"):
+    shown.add_column("package", "all", no_wrap=True)
+    shown.add_column("split", no_wrap=True)
+    columns = [name for name in (*COLUMNS, "all", "steady") if counts["", name] or name == "steady"]
+    for name in columns:
         shown.add_column(name, str(counts["", name]), justify="right")
     for split, package in packages:
-        shown.add_row(package, split, *(str(counts[package, name]) for name in (*COLUMNS, "all", "steady")))
+        shown.add_row(package, split, *(str(counts[package, name]) for name in columns))
+    return shown
+
+
+def fates_table(reports: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What became of the single mutations tried, by operator; the reports are those of `builder.reports`."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for report in reports.values():
+        for key, count in report["fates"].items():
+            operator, _, fate = key.partition(" ")
+            counts[operator, fate] += count
+    shown = Table(title="mutations tried, by operator")
+    for name in ("operator", *FATES, "survived of run"):
+        shown.add_column(name, justify="left" if name == "operator" else "right")
+    for operator in sorted({operator for operator, _ in counts}):
+        tried = sum(counts[operator, fate] for fate in FATES if fate != "uncovered")
+        share = f"{counts[operator, 'survived'] / tried:.0%}" if tried else "-"
+        shown.add_row(operator, *(str(counts[operator, fate]) for fate in FATES), share)
     return shown
 
 

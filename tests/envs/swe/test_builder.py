@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ from refork.envs.forkable import BadInput, InfraFailure
 from refork.envs.swe import builder
 from refork.envs.swe.builder import BuildReport, build_taskset
 from refork.envs.swe.download import Pin, fetch
-from refork.envs.swe.listing import quarantined
+from refork.envs.swe.listing import fates_table, quarantined, table
 from refork.envs.swe.recheck import Finding, check_taskset, solution_files, solutions
 from refork.envs.swe.recipe import read_environment, read_recipes
 from refork.envs.swe.sandbox.overlay import OverlayBackend
 from refork.envs.swe.task_rows import task_to_row, write_jsonl
 from refork.envs.swe.taskset import TaskSet
 from refork.envs.swe.workspace import files_below
+from rich.console import Console
 
 from tests.envs.swe.toy import CLEAN, TESTS
 from tests.envs.swe.toy_index import NAME, OLD, sdist, toy_environment, toy_index, toy_recipe
@@ -183,3 +185,13 @@ def test_the_shipped_recipes_are_enough_and_split_by_package() -> None:
     installed = {pin.partition("==")[0] for pin in read_environment().requirements}
     assert installed & {r.package for r in recipes} == set()
     assert all("==" in pin for pin in read_environment().requirements)
+
+
+def test_the_listing_counts_tasks_and_what_became_of_mutations(tasks: TaskSet) -> None:
+    console = Console(file=StringIO(), width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(table(tasks.tasks))
+        console.print(fates_table({"p": {"fates": {"guard killed": 3, "guard survived": 1, "guard uncovered": 5}}}))
+    words = [line.split() for line in capture.get().replace("│", " ").splitlines()]
+    assert [NAME, "validation", "3", "1", "1", "5", "5"] in words
+    assert ["guard", "3", "1", "0", "0", "5", "25%"] in words
