@@ -65,9 +65,9 @@ def build_taskset(
         stamps = {recipe.package: _stamp(recipe, environment_stamp(environment)) for recipe in chosen}
         missing = [recipe for recipe in chosen if _built_stamp(folder, recipe.package) != stamps[recipe.package]]
         failures: dict[str, str] = {}
+        install_environment(environment, folder / ENVIRONMENT)
         if missing:
             progress(f"building tasks of {', '.join(recipe.package for recipe in missing)} in {folder}")
-            install_environment(environment, folder / ENVIRONMENT)
             failures = _build(folder, missing, stamps, jobs, progress)
         if missing or not (folder / TASKS).exists():
             merge(folder)

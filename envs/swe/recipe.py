@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from refork.envs.forkable import BadInput
 from refork.envs.swe.download import Pin
-from refork.envs.swe.mutate import OPERATORS
+from refork.envs.swe.mutation_operators import OPERATORS
 
 RECIPES = Path(__file__).parent / "recipes"
 ENVIRONMENT = "environment.toml"

@@ -1,6 +1,6 @@
 """Repair operators: the small edits that may take a bug out again, as candidates for the repair menu.
 
-Most bugs of `mutate` are their own inverse, so its operators serve here too. What a bug has *removed* needs operators
+Most bugs of `mutation_operators` are their own inverse, so its operators serve here too. What a bug has *removed* needs operators
 of its own: `guard` (an early exit, made after those of the same file) and `returned` (`f(x)` becomes `return f(x)`).
 Nothing here knows which edits are right.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from refork.envs.swe import mutate
+from refork.envs.swe import mutation_operators as mutate
 from refork.envs.swe.guards import Scope, Template, guard_edits
 from refork.envs.swe.source_edit import Edit, Site, Source
 

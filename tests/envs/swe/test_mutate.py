@@ -4,7 +4,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from refork.envs.swe.mutate import OPERATORS, Mutation, mutations
+from refork.envs.swe.mutate import Mutation, mutations
+from refork.envs.swe.mutation_operators import OPERATORS
 from refork.envs.swe.source_edit import Source, apply, parses
 
 EXACT = {
