@@ -1,8 +1,8 @@
 """Repair operators: the small edits that may take a bug out again, as candidates for the repair menu.
 
 Most bugs of `mutation_operators` are their own inverse, so its operators serve here too. What a bug has *removed* needs
-operators of its own: `guard` (an early exit, made after those of the same file) and `returned` (`f(x)` becomes `return f(x)`).
-Nothing here knows which edits are right.
+operators of its own: `guard` (an early exit, made after those of the same file) and `returned` (`f(x)` becomes
+`return f(x)`). Nothing here knows which edits are right.
 """
 
 from __future__ import annotations
