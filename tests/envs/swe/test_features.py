@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from refork.envs.swe.baselines import NaturalGreedy, OchiaiGreedy
 from refork.envs.swe.features import COLUMN, ERRORS, FEATURES, KINDS, Trial, Whole, error_shares, fill, static_rows
 from refork.envs.swe.localise import Spectrum, Verdict
 from refork.envs.swe.menu import build_menu
@@ -85,3 +86,12 @@ def test_the_prior_is_a_softened_greedy() -> None:
     assert prior(WHOLE, {}).argmax() == 0
     assert prior(WHOLE, {0: Trial(gain=0.0)}).argmax() == 1
     assert prior(replace(WHOLE, edits=0, before=None), {})[run] == -4
+
+
+def test_greedy_baselines_differ_in_what_they_try_first() -> None:
+    rows = fill(ROWS, replace(WHOLE, edits=0, before=None), {0: Trial(gain=0.0)})
+    rows[: len(ITEMS), COLUMN["natural"]] = 0
+    rows[4, COLUMN["natural"]] = 3
+    observation = {"features": rows, "mask": np.arange(12) < len(ITEMS)}
+    assert OchiaiGreedy().greedy(observation) == 1
+    assert NaturalGreedy().greedy(observation) == 4
