@@ -13,6 +13,7 @@ from refork.envs.swe.tasks import Kind, Split, SWETask
 
 _CHOICES = {"kind": get_args(Kind), "split": get_args(Split)}
 _FIELDS = {field.name: field for field in dataclasses.fields(SWETask)}
+_HINTS = get_type_hints(SWETask)
 _PATHS = ("base", "tests", "test_files", "source_files", "test_roots", "python_path")
 
 
@@ -77,7 +78,7 @@ def task_from_row(row: Mapping[str, Any], where: str) -> SWETask:
 
 
 def _value(value: Any, name: str, where: str) -> Any:
-    kind = get_type_hints(SWETask)[name]
+    kind = _HINTS[name]
     if kind == tuple[str, ...]:
         value = strings(value, where)
     elif name in _CHOICES:
