@@ -2,6 +2,10 @@
 
 A command is stateless: new process group, stdin closed, cwd and environment given explicitly. What it leaves
 on disk below `WORKSPACE` and `/tmp` is the state; everything else is read-only. Design section 5.
+
+All backends agree on what a state id does not cover: owners, times, extended attributes, `VOLATILE` folders and hard
+links. The last two are therefore removed after each command: the folders go, the names of a linked file become files
+of their own. A command that cannot be started ends with what a shell would give: 127 not found, 126 not to be run.
 """
 
 from __future__ import annotations

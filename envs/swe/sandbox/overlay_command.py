@@ -89,7 +89,7 @@ class Command:
         def over() -> bool:
             free = store.free_bytes()
             lost = before - free > 2 * budget + _OTHERS_BYTES
-            return lost or free < _RESERVE_BYTES or disk_use(upper, budget) > budget
+            return lost or free < _RESERVE_BYTES or disk_use(upper, budget, live=True) > budget
 
         return over
 

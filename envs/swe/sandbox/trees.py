@@ -65,10 +65,11 @@ def _empty(folder: str, top: str, serial: int) -> tuple[list[str], int]:
     return moved, serial
 
 
-def disk_use(root: Path, limit: int) -> int:
+def disk_use(root: Path, limit: int, *, live: bool = False) -> int:
     """Bytes that a tree takes up: a file its length (also where it is sparse), anything at least 4 KiB.
 
-    Stops counting beyond `limit`. A path too long for the host counts as beyond it; what vanishes meanwhile as 0.
+    Stops counting beyond `limit`. A path too long for the host counts as beyond it; what vanishes meanwhile as 0, and
+    so, in a tree that a command is `live` in, do folders closed to an ordinary user: no mode is changed under it.
     """
     total = 0
     pending = [str(root)]
@@ -76,7 +77,7 @@ def disk_use(root: Path, limit: int) -> int:
         folder = pending.pop()
         try:
             mode = os.lstat(folder).st_mode
-            with opened_up(folder, mode, 0o500), os.scandir(folder) as found:
+            with opened_up(folder, mode, 0 if live else 0o500), os.scandir(folder) as found:
                 for entry in found:
                     info = entry.stat(follow_symlinks=False)
                     total += max(info.st_size, _ENTRY_BYTES)
@@ -85,6 +86,8 @@ def disk_use(root: Path, limit: int) -> int:
         except FileNotFoundError:
             continue
         except OSError as error:
+            if live and error.errno == errno.EACCES:
+                continue
             if error.errno == errno.ENAMETOOLONG:
                 return limit + 1
             raise

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -55,6 +56,7 @@ def _preload(names: list[str], control: socket.socket) -> None:
     except BaseException as error:
         wire.send(control, {"error": f"cannot import {name}: {type(error).__name__}: {error}"})
         os._exit(1)
+    sys.stdout.flush()  # what a module printed would else come out of every child
     gc.collect()
     gc.freeze()
 
