@@ -7,16 +7,29 @@ private_dockerd() {
     [ -z "${DOCKER_HOST:-}" ] || { echo "docker tests use the daemon at $DOCKER_HOST"; return 0; }
     _sweep_dockerd
     if ! why="$(_dockerd_missing)"; then
-        echo "docker tests skipped: $why"
-        export REFORK_DOCKER_SKIPPED="$why"
+        _skip_docker "$why"
         return 0
     fi
     DOCKERD_FOLDER="$(mktemp -d "$(_dockerd_parent)/refork-dockerd.XXXXXX")"
     _start_dockerd && _dockerd_answers && return 0
     why="the private dockerd did not start: $(grep -v level=info "$DOCKERD_FOLDER/log" | tail -n 1 || true)"
     stop_dockerd
-    echo "docker tests skipped: $why"
-    export REFORK_DOCKER_SKIPPED="$why"
+    _skip_docker "$why"
+}
+
+# Have the image that all others are made on, with the Python $1. Downloads take as long as they take: not in a test.
+docker_base_image() {
+    local said
+    [ -z "${REFORK_DOCKER_SKIPPED:-}" ] || return 0
+    if ! said="$("$1" -m refork.envs.swe.images 2>&1)"; then
+        stop_dockerd
+        _skip_docker "$(echo "$said" | tail -n 1)"
+    fi
+}
+
+_skip_docker() {
+    echo "docker tests skipped: $1"
+    export REFORK_DOCKER_SKIPPED="$1" DOCKER_HOST="unix:///no-daemon-for-tests.sock"
 }
 
 # Where its folder is made: the names of its sockets must stay below 108 bytes.

@@ -9,4 +9,5 @@ mkdir -p .typing && ln -sfn .. .typing/refork
 source scripts/dockerd.sh
 trap stop_dockerd EXIT
 private_dockerd
+docker_base_image .venv/bin/python
 .venv/bin/python -m pytest "$@"

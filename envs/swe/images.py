@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ import requests.exceptions
 from refork.envs.forkable import InfraFailure
 from refork.envs.home import home
 from refork.envs.swe.lock import locked
-from refork.envs.swe.sandbox.docker_client import explain, infra
+from refork.envs.swe.sandbox.base import UnsupportedHost
+from refork.envs.swe.sandbox.docker_client import connect, explain, infra
 from refork.envs.swe.sandbox.manifest import digest_tree
 
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
@@ -196,3 +198,10 @@ def _make_debian(target: Path, cause: InfraFailure) -> None:
             shutil.rmtree(tree / name)
         subprocess.run(["tar", "--numeric-owner", "-C", str(tree), "-cf", str(tar), "."], check=True)
         tar.rename(target)
+
+
+if __name__ == "__main__":
+    try:
+        print(base_image(connect()))
+    except (InfraFailure, UnsupportedHost) as problem:
+        sys.exit(str(problem).replace("\n", " "))

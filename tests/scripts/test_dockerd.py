@@ -97,6 +97,18 @@ def test_the_next_run_removes_what_a_killed_one_left(short: Path) -> None:
         time.sleep(0.1)
 
 
+def test_without_a_base_image_the_docker_tests_are_skipped(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho warning; echo 'image x is not there' >&2; exit 1\n")
+    python.chmod(0o755)
+    script = f'source {SCRIPT}; docker_base_image {python}; echo "$DOCKER_HOST"; docker_base_image /no/such/python'
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "docker tests skipped: image x is not there",
+        "unix:///no-daemon-for-tests.sock",
+    ]
+
+
 @pytest.mark.parametrize(
     ("stubs", "why"),
     [
@@ -144,5 +156,5 @@ def test_where_it_cannot_be_done_one_line_says_why(tmp_path: Path, stubs: dict[s
     assert done.returncode == 0, done.stderr
     assert lines[0].startswith("docker tests skipped: ")
     assert why in lines[0]
-    assert lines[1] == f"{lines[0].removeprefix('docker tests skipped: ')} / "
+    assert lines[1] == f"{lines[0].removeprefix('docker tests skipped: ')} / unix:///no-daemon-for-tests.sock"
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
