@@ -24,8 +24,8 @@ class RolloutSpec:
     env: EnvConfig
     agent: str
     """Kind of agent, as in `agents/registry.py`."""
-    open_envs: int = 4
-    """Environments kept open; the least recently used is closed first."""
+    open_envs: int = 64
+    """Environments kept open, with what they have worked out; the least recently used is closed first."""
 
 
 class Rollout:
