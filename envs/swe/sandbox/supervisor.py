@@ -207,6 +207,8 @@ def free_bytes(path: str) -> int:
 
 def main(path: list[str]) -> None:
     """Serve until the host is gone, as process 1; in a child that is a warm command: run it with `path` as sys.path."""
+    if os.getpid() != 1:
+        raise SystemExit("the supervisor kills and clears whatever it finds: it runs as process 1 of a container only")
     read_end, wakeup = os.pipe()
     os.set_blocking(read_end, False)
     os.set_blocking(wakeup, False)
