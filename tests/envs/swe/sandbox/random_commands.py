@@ -30,7 +30,8 @@ TEMPLATES = (
     "rmdir {p}",
     "chmod {m} {p}",
     "touch {p}",
-    "mkfifo {p}",
+    "mkfifo pipe{n}",
+    "mv -f pipe{n} empty/",
     "truncate -s {n} {p}",
     "mkdir -p {p}/__pycache__ && echo {n} > {p}/__pycache__/x.pyc",
     "find {p} -type f -name '*.py' -delete",
@@ -66,7 +67,9 @@ class PlainTree:
 
     def run(self, command: str) -> None:
         moved = command.replace("/tmp/", f"{self.root}/tmp/")
-        subprocess.run(["sh", "-c", f"umask 022; {moved}"], cwd=self.root / "work", capture_output=True, check=False)
+        subprocess.run(
+            ["sh", "-c", f"umask 022; {moved}"], cwd=self.root / "work", capture_output=True, check=False, timeout=30
+        )
         self._drop_volatile()
 
     def _drop_volatile(self) -> None:

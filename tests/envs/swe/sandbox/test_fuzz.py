@@ -1,6 +1,6 @@
 """Random commands, snapshots, restores and forks: each state is that of a plain folder treated alike.
 
-`REFORK_FUZZ=1000` makes a thousand steps instead of a few hundred.
+A thousand steps; `REFORK_FUZZ` sets another number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from refork.envs.swe.sandbox.base import Backend, Sandbox, SandboxSpec, digest_s
 
 from tests.envs.swe.sandbox.random_commands import PlainTree, random_command
 
-COMMANDS = int(os.environ.get("REFORK_FUZZ", "300"))
+COMMANDS = int(os.environ.get("REFORK_FUZZ", "1000"))
 
 
 class Walk:
@@ -69,6 +69,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.timeout(900)
 def test_a_sandbox_does_what_a_plain_folder_does(backend: Backend, spec: SandboxSpec, memory: Path) -> None:
     steps = COMMANDS if backend.name == "overlay" else COMMANDS // 5
     walk = Walk(backend, spec, PlainTree(spec.base, memory / "plain"), seed=7)
