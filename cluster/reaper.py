@@ -23,6 +23,7 @@ from refork.envs.owner import alive, owner
 from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.envs.swe.sandbox.docker_state import sweep_states
 from refork.envs.swe.sandbox.layers import sweep as sweep_layers
+from refork.envs.swe.sandbox.owned import collect as collect_layers
 
 log = logging.getLogger("refork.reaper")
 
@@ -111,6 +112,11 @@ def sweep() -> dict[str, int]:
         "containers": _sweep_containers(),
         "owners of container states": sweep_states(home() / "docker"),
     }
+
+
+def collect() -> int:
+    """Remove copies of workspaces that no living run uses; they are made again when needed. How many."""
+    return collect_layers(home() / "layers", ())
 
 
 def _sweep_containers() -> int:

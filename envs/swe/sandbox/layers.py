@@ -23,7 +23,7 @@ from refork.envs.swe.sandbox.manifest import copy_base, digest_manifest
 from refork.envs.swe.sandbox.owned import KEPT, claim, remove_owned, sweep
 from refork.envs.swe.sandbox.scan import Base, Table, scan_layer
 from refork.envs.swe.sandbox.squash import flatten
-from refork.envs.swe.sandbox.tables import gone, load_table, save_table, verify_table
+from refork.envs.swe.sandbox.tables import FORMAT, gone, load_table, save_table, verify_table
 from refork.envs.swe.sandbox.trees import remove_tree
 
 __all__ = ["LayerStore", "sweep"]
@@ -90,7 +90,7 @@ class LayerStore:
 
         Raises ValueError when `spec.base_id` is not the digest of `spec.base`, StateMismatch for a damaged copy.
         """
-        name = f"b-{spec.base_id[:16]}"
+        name = f"b-{FORMAT}-{spec.base_id[:16]}"
         if name not in self._bases:
             (self.private / name).touch()
             if not (self.root / name).is_dir():

@@ -10,6 +10,8 @@ from refork.envs.forkable import InfraFailure, StateMismatch
 from refork.envs.swe.sandbox.base import Entry
 from refork.envs.swe.sandbox.scan import Row, Table, host_path, scan_layer, stamp_of
 
+FORMAT = 2
+"""Of the rows; part of a base's name, so that another version's bases are made anew and not taken for damaged."""
 _FILE = "m.json"
 
 

@@ -21,6 +21,7 @@ from refork.envs.swe.sandbox.layers import LayerStore, sweep
 from refork.envs.swe.sandbox.overlay import OverlayBackend
 from refork.envs.swe.sandbox.overlay_sandbox import OverlaySandbox
 from refork.envs.swe.sandbox.spawner import sandbox_owner
+from refork.envs.swe.sandbox.tables import FORMAT
 
 from tests.envs.swe.sandbox.test_state import sh
 
@@ -113,7 +114,7 @@ def test_closing_leaves_nothing_but_what_is_kept(tmp_path: Path, small: SandboxS
     sh(sandbox, "echo lost > lost")
     lost = sandbox.snapshot()
     backend.close()
-    assert left(store) == {f"b-{small.base_id[:16]}", *kept.payload["layers"]}
+    assert left(store) == {f"b-{FORMAT}-{small.base_id[:16]}", *kept.payload["layers"]}
 
     again = OverlayBackend(store)
     assert sh(again.open(small, kept), "cat kept") == "kept\n"
