@@ -23,7 +23,7 @@ from refork.envs.forkable import BadInput, InfraFailure
 from refork.replay.store import TrajectoryStore
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import JobConfig
-from refork.trainers.loop import Loop, Stalled, Trainer
+from refork.trainers.loop import Loop, Trainer
 from refork.trainers.make import make_trainer
 from refork.trainers.sampler import TaskSampler
 
@@ -94,7 +94,7 @@ def train(parts: Parts, folder: RunFolder, display: Display, resume: bool = Fals
             loop.run(boundary.note)
         except BaseException as error:
             _save_boundary(store, boundary)
-            if isinstance(error, Stalled | OSError):
+            if isinstance(error, OSError):
                 raise InfraFailure(str(error)) from error
             raise
         return dict(loop.totals)

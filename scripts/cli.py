@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch: default threads cost several times more
     try:
         code = app(sys.argv[1:] if arguments is None else arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from refork.envs.forkable import InfraFailure
 from refork.replay.counterfactual import ForkConfig, GroupRequest
 from refork.replay.seeding import task_seed
 from refork.replay.trajectory import TaskExperience
@@ -83,7 +84,7 @@ class Trainer(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Stalled(RuntimeError):
+class Stalled(InfraFailure):
     """The run goes on without getting anything judged; the message gives the last reason."""
 
 
@@ -111,7 +112,7 @@ class Loop:
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Go on to the last update, or to the end of the update in which `should_stop` turned true; then save.
 
-        Raises Stalled, or RuntimeError when all tasks are quarantined.
+        Raises Stalled, or InfraFailure when all tasks are quarantined.
         """
         while self.update < self.job.trainer.updates and not should_stop():
             self.step()

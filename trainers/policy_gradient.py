@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from refork.agents.edit_scorer import EditScorer
+from refork.envs.forkable import BadInput
 from refork.replay.counterfactual import ForkConfig
 from refork.replay.seeding import generator
 from refork.replay.trajectory import TaskExperience
@@ -110,9 +111,12 @@ class PolicyGradientTrainer(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises BadInput when the schedule differs, RuntimeError when the network's shape does."""
+        """Raises BadInput when the schedule or the network's shape differs."""
         self.schedule.check(state["schedule"])
-        self.network.load_state_dict(state["network"])
+        try:
+            self.network.load_state_dict(state["network"])
+        except RuntimeError as error:
+            raise BadInput(f"the checkpoint is of another network than the job's agent: {error}") from error
         self.optimiser.load_state_dict(state["optimiser"])
         if self.reference is not None and state["reference"] is not None:
             self.reference.load_state_dict(state["reference"])

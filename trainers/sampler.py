@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from refork.envs.forkable import BadInput, InfraError
+from refork.envs.forkable import BadInput, InfraError, InfraFailure
 from refork.replay.seeding import generator
 from refork.replay.trajectory import TaskExperience
 
@@ -27,12 +27,15 @@ class TaskSampler:
         """Tasks set aside, with the reason of the last failure."""
 
     def draw(self, count: int) -> list[tuple[str, int]]:
-        """The next `count` tasks with their episode number (how often the task was drawn before)."""
+        """The next `count` tasks with their episode number (how often the task was drawn before).
+
+        Raises InfraFailure when every task is quarantined.
+        """
         drawn: list[tuple[str, int]] = []
         while len(drawn) < count:
             if len(self.quarantined) == len(self._tasks):
                 task, reason = next(iter(self.quarantined.items()))
-                raise RuntimeError(f"all {len(self._tasks)} tasks are quarantined; {task}: {reason}")
+                raise InfraFailure(f"all {len(self._tasks)} tasks are quarantined; {task}: {reason}")
             task = self._order[self._position]
             if task not in self.quarantined:
                 drawn.append((task, self._epoch))

@@ -175,3 +175,9 @@ def test_the_amount_of_forking_adapts_within_bounds_and_is_resumed() -> None:
     config = again.trainer.fork_config()
     assert config is not None
     assert config.forks == asked[-1] != 6
+
+
+def test_a_checkpoint_of_another_network_is_refused() -> None:
+    wide, narrow = (chain_loop(chain_job(hidden=hidden))[0].trainer for hidden in ([8], []))
+    with pytest.raises(BadInput, match="another network"):
+        wide.load_state_dict(narrow.state_dict())

@@ -1,5 +1,5 @@
 import pytest
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, InfraFailure
 from refork.replay.counterfactual import GroupRequest, lost_group
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.sampler import TaskSampler
@@ -67,7 +67,7 @@ def test_one_judged_rollout_or_a_timeout_clears_the_count() -> None:
 def test_when_all_are_set_aside_the_run_ends_with_the_reason() -> None:
     sampler = TaskSampler(["a", "b"], 0, quarantine=1)
     sampler.report([_lost("a"), _lost("b")])
-    with pytest.raises(RuntimeError, match="all 2 tasks are quarantined; a: no image"):
+    with pytest.raises(InfraFailure, match="all 2 tasks are quarantined; a: no image"):
         sampler.draw(1)
 
 
