@@ -8,6 +8,7 @@ knows, to the descriptor that was standard output at the start. Standard library
 from __future__ import annotations
 
 import _imp
+import atexit
 import hashlib
 import importlib.machinery
 import json
@@ -19,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ MESSAGE_CHARS = 300
 FRAMES = 20
 IMPORTS = ""
 """The name under which lines run before the first test are traced."""
-DUMPS, WRITE = json.dumps, os.write
+DUMPS, WRITE, EXIT = json.dumps, os.write, os._exit
 """Taken before the code under test could replace them."""
 LETTERS = {"passed": "p", "failed": "f", "skipped": "s", "timeout": "t"}
 
@@ -38,15 +39,17 @@ class OutOfTime(BaseException):
 
 
 class Tracer:
-    """Which lines of some files each test runs."""
+    """Which lines of some files each test runs. What has run all of its lines in a test is traced no further in it."""
 
     def __init__(self, files: list[str]) -> None:
         self.numbers = {name: str(i) for i, name in enumerate(files)}
-        self.tests: dict[str, dict[str, set[int]]] = {}
-        self.lines: dict[str, set[int]] = {}
+        self.codes: dict[int, tuple[CodeType, int]] = {}
+        """Code of these files by id, held so that no id is given twice, with how many lines it has."""
+        self.tests: dict[str, dict[int, Traced]] = {}
+        self.traced: dict[int, Traced] = {}
 
     def start(self, test: str) -> None:
-        self.lines = self.tests.setdefault(test, {})
+        self.traced = self.tests.setdefault(test, {})
         threading.settrace(self.enter)
         sys.settrace(self.enter)
 
@@ -55,21 +58,44 @@ class Tracer:
         threading.settrace(None)
 
     def enter(self, frame: FrameType, event: str, arg: object) -> Any:
-        number = self.numbers.get(frame.f_code.co_filename)
-        if number is None:
+        code = frame.f_code
+        if code.co_filename not in self.numbers:
             return None
-        add = self.lines.setdefault(number, set()).add
-        add(frame.f_lineno)
+        traced = self.traced.get(id(code)) or self.add(code)
+        traced.seen.add(frame.f_lineno)
+        return None if len(traced.seen) == traced.total else traced.line
 
-        def line(frame: FrameType, event: str, arg: object) -> Any:
-            if event == "line":
-                add(frame.f_lineno)
-            return line
-
-        return line
+    def add(self, code: CodeType) -> Traced:
+        if id(code) not in self.codes:
+            self.codes[id(code)] = code, len({number for _, _, number in code.co_lines() if number is not None})
+        return self.traced.setdefault(id(code), Traced(self.codes[id(code)][1]))
 
     def report(self) -> dict[str, dict[str, list[int]]]:
-        return {test: {f: sorted(lines) for f, lines in files.items()} for test, files in self.tests.items()}
+        return {test: self.by_file(traced) for test, traced in self.tests.items()}
+
+    def by_file(self, traced: dict[int, Traced]) -> dict[str, list[int]]:
+        files: dict[str, set[int]] = {}
+        for key, one in traced.items():
+            files.setdefault(self.numbers[self.codes[key][0].co_filename], set()).update(one.seen)
+        return {number: sorted(lines) for number, lines in files.items()}
+
+
+class Traced:
+    """The lines of one code object that one test ran, and the function that traces the rest."""
+
+    __slots__ = ("line", "seen", "total")
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.seen = seen = set[int]()
+
+        def line(frame: FrameType, event: str, arg: object) -> None:
+            if event == "line" and frame.f_lineno not in seen:
+                seen.add(frame.f_lineno)
+                if len(seen) == total:
+                    frame.f_trace = None
+
+        self.line = line  # it answers nothing, which leaves a frame's tracer as it is
 
 
 class Judge:
@@ -84,7 +110,11 @@ class Judge:
         self.tracer = Tracer(job["trace"]) if job["trace"] else None
         self.tests: dict[str, list[Any]] = {}
         self.errors: list[str] = []
-        if self.tracer:
+        self.exit: int | None = None
+
+    def about_to_run(self, path: str) -> None:
+        """A module of the workspace is being imported: nothing was worth tracing before the first of those traced."""
+        if self.tracer and not self.tracer.tests and path in self.tracer.numbers:
             self.tracer.start(IMPORTS)
 
     @pytest.hookimpl(tryfirst=True)
@@ -109,6 +139,8 @@ class Judge:
 
         signal.signal(signal.SIGPROF, late)
         signal.setitimer(signal.ITIMER_PROF, self.cpu_s, self.cpu_s)
+        for name in ("repr_failure", "_repr_failure_py"):
+            setattr(item, name, no_text)
         if self.tracer:
             self.tracer.start(item.nodeid)
         try:
@@ -144,6 +176,19 @@ class Judge:
         data = f"\n{self.nonce}{body}{self.nonce}\n".encode()
         while data:
             data = data[WRITE(self.out, data) :]
+        self.exit = int(exitstatus)
+
+    def leave(self) -> None:
+        """End the process where the interpreter would take itself apart, which changes nothing any more."""
+        if self.exit is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            EXIT(self.exit)
+
+
+def no_text(*args: object, **options: object) -> str:
+    """pytest's own account of a failure, which nobody reads and which takes longer than most tests."""
+    return ""
 
 
 def ways(test: str) -> list[str]:
@@ -160,10 +205,10 @@ def describe(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> l
     return [error.type.__name__, str(error.value)[:MESSAGE_CHARS], line[:MESSAGE_CHARS], frames]
 
 
-def take_over_imports(workspace: str, frozen: list[str], store: str) -> None:
+def take_over_imports(workspace: str, frozen: list[str], store: str, watch: Callable[[str], None]) -> None:
     """Import the workspace's modules by what is in them: cached byte-code only from `store`, named by the source's
     digest, never from where the workspace's own code could have put some. What is in `frozen` is read now, and what
-    happens to it on disk later counts for nothing."""
+    happens to it on disk later counts for nothing. `watch` is told of each file before its code runs."""
     files = [path for root in frozen for path in (Path(root).rglob("*.py") if Path(root).is_dir() else [Path(root)])]
     texts = {str(path): path.read_bytes() for path in files}
     loader: Any = importlib.machinery.SourceFileLoader
@@ -175,6 +220,7 @@ def take_over_imports(workspace: str, frozen: list[str], store: str) -> None:
         path = self.get_filename(name)
         if not path.startswith(workspace):
             return usual(self, name)
+        watch(path)
         data = texts[path] if path in texts else read(self, path)
         try:
             code = marshal.loads(read(self, join(store, digest(data).hexdigest())))
@@ -189,9 +235,11 @@ def take_over_imports(workspace: str, frozen: list[str], store: str) -> None:
 def load(job: str) -> Callable[[pytest.Config], None]:
     """The module's `pytest_configure`."""
     Path(__file__).unlink()
+    del os.environ["PYTEST_PLUGINS"]  # a pytest that a test starts has no such plugin
     read = json.loads(job)
-    take_over_imports(read["workspace"], read["frozen"], read["bytecode"])
     judge = Judge(read, Path(read["folder"]), os.dup(1))
+    take_over_imports(read["workspace"], read["frozen"], read["bytecode"], judge.about_to_run)
+    atexit.register(judge.leave)  # the first to register is the last to run
 
     def configure(config: pytest.Config) -> None:
         config.pluginmanager.register(judge)

@@ -36,7 +36,10 @@ OFF = (
     "unraisableexception",
 )
 """Plugins of pytest's own that a judgement does not need; the last two collect garbage five times at the end."""
-PRELOAD = ("pytest", "pdb", *(f"_pytest.{name}" for name in ("helpconfig", "skipping", "unittest", "warnings")))
+PRELOAD = (
+    *("pytest", "pdb", "hashlib", "pickle", "readline"),
+    *(f"_pytest.{name}" for name in ("_argcomplete", "helpconfig", "skipping", "unittest", "warnings")),
+)
 """What a warm interpreter imports ahead: all that every run needs."""
 
 
@@ -131,16 +134,16 @@ def run_tests(sandbox: Sandbox, command: TestCommand) -> TestRun:
     text = f"{_PLUGIN_TEXT}\n\npytest_configure = load({json.dumps(job)!r})\n"
     sandbox.put({f"{WORKSPACE}/{plugin}.py": text.encode(), f"{folder}/pytest.ini": b"[pytest]\n"})
     result = sandbox.run(
-        _argv(command, folder, plugin),
-        environment=_environment(command),
+        _argv(command, folder),
+        environment=_environment(command, plugin),
         limits=command.limits,
         warm=True,
     )
     return _read(sandbox, command, result, nonce, folder)
 
 
-def _argv(command: TestCommand, folder: str, plugin: str) -> list[str]:
-    options = ["-p", plugin, *(part for name in OFF for part in ("-p", f"no:{name}"))]
+def _argv(command: TestCommand, folder: str) -> list[str]:
+    options = [part for name in OFF for part in ("-p", f"no:{name}")]
     options += ["-c", f"{folder}/pytest.ini", f"--rootdir={WORKSPACE}", f"--basetemp={folder}/t"]
     options += ["-q", "--tb=no", "--no-header", "--no-summary", "--continue-on-collection-errors", "--assert=plain"]
     paths = command.paths or test_files(command.tests or ())
@@ -152,8 +155,10 @@ def path_variable(python_path: Sequence[str]) -> str:
     return ":".join([PYTHON_ENV, *(f"{WORKSPACE}/{path}" for path in python_path if path != ".")])
 
 
-def _environment(command: TestCommand) -> dict[str, str]:
-    return {"PYTHONPATH": path_variable(command.python_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+def _environment(command: TestCommand, plugin: str) -> dict[str, str]:
+    """A plugin named by `-p` would be looked for among all installed packages first."""
+    path = path_variable(command.python_path)
+    return {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": plugin}
 
 
 def _read(sandbox: Sandbox, command: TestCommand, result: CommandResult, nonce: str, folder: str) -> TestRun:
