@@ -39,6 +39,29 @@ def test_outcomes_lines_and_errors(sandbox: Sandbox) -> None:
     assert shown.imported == lines(1, 3, 6, 15, 22, 28)
 
 
+KEPT = """
+def numbers():
+    n = 0
+    while n < 9:
+        yield n
+        n += 1
+
+
+KEPT = numbers()
+"""
+
+
+def test_each_test_has_its_own_lines_of_what_lives_on_between_tests(sandbox: Sandbox) -> None:
+    tests = ("tests/test_kept.py::test_one", "tests/test_kept.py::test_two", "tests/test_kept.py::test_three")
+    text = "".join(f"def {test.partition('::')[2]}():\n    assert next(KEPT) + 1\n\n\n" for test in tests)
+    files = {
+        "/testbed/calc.py": KEPT.encode(),
+        "/testbed/tests/test_kept.py": f"from calc import KEPT\n{text}".encode(),
+    }
+    verdicts = prober(sandbox).run("kept", files, tests).spectrum.verdicts
+    assert [verdicts[test].lines for test in tests] == [lines(2, 3, 4, 5), lines(4, 5, 6), lines(4, 5, 6)]
+
+
 def test_a_run_leaves_nothing_in_the_sandbox(sandbox: Sandbox) -> None:
     runs = prober(sandbox)
     first = runs.run("a", {"/testbed/calc.py": b"x = 1\n", "/testbed/conftest.py": b"y = 1\n"}, TESTS[:1])
