@@ -83,7 +83,7 @@ def disk_use(root: Path, limit: int, *, live: bool = False) -> int:
                     total += max(info.st_size, _ENTRY_BYTES)
                     if stat.S_ISDIR(info.st_mode):
                         pending.append(entry.path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # gone, or the whiteout of a folder that is
             continue
         except OSError as error:
             if live and error.errno == errno.EACCES:
