@@ -17,6 +17,8 @@ from refork.envs.swe.source_edit import Edit
 Line = tuple[str, int]
 """Workspace-relative path and line number from 1."""
 Result = Literal["passed", "failed", "skipped", "missing"]
+OUT_OF_TIME = "OutOfTime"
+"""What a test that used up its CPU time fails with."""
 
 
 @dataclass(frozen=True)

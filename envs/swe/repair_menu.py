@@ -17,7 +17,7 @@ from refork.envs.forkable import ExecutionCache, InfraFailure, Noise, Outcome, S
 from refork.envs.swe import features
 from refork.envs.swe.features import FEATURES, KINDS, Trial, Whole
 from refork.envs.swe.grading import grade
-from refork.envs.swe.judging import Grader, both, reward_of
+from refork.envs.swe.judging import Grader, Judgement, both, reward_of
 from refork.envs.swe.localise import Spectrum
 from refork.envs.swe.menu import Item, build_menu
 from refork.envs.swe.prober import Probe
@@ -113,7 +113,7 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         info: dict[str, Any] = {"invalid": not valid, "spent": probe.spent if probe else Spent(False, 0.0)}
         reward = 0.0
         if self.state.ended:
-            outcome, spent = self.bench.grade(self.workspace)
+            outcome, spent = self._judged()
             reward = reward_of(outcome)
             info |= {"outcome": outcome, "spent": both(info["spent"], spent)}
         terminated, truncated = self.state.ended == "submitted", self.state.ended == "out of steps"
@@ -142,7 +142,17 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
         return self.observe()
 
     def grade(self) -> Outcome:
-        return self.bench.grade(self.workspace).outcome
+        return self._judged().outcome
+
+    def _judged(self) -> Judgement:
+        """The outcome here; what the tests that failed at the start have shown here is not run again."""
+        known = self.state.known.get(self.workspace.id)
+        if known is None or not known.failing:
+            return self.bench.grade(self.workspace)
+        at_start = self.workspace.id == self.bench.workspaces.start.id
+        shown = self._start() if at_start else self.bench.run(self.workspace, self.failing, trace=False)
+        outcome, spent = self.bench.grade(self.workspace, shown.spectrum)
+        return Judgement(outcome, both(shown.spent, spent))
 
     # ---- what people and language models read
 

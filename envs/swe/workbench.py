@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from refork.envs.forkable import ExecutionCache
+from refork.envs.forkable import ExecutionCache, Reward, Spent
 from refork.envs.swe.grading import grade
 from refork.envs.swe.judging import Grader, Judge, Judgement
+from refork.envs.swe.localise import OUT_OF_TIME, Spectrum, Verdict
 from refork.envs.swe.prober import Probe, Prober
 from refork.envs.swe.repair_state import Workspace, Workspaces
 from refork.envs.swe.sandbox.base import Backend, Sandbox
@@ -41,8 +42,14 @@ class Workbench:
         """What `tests` show there; no lines without `trace`. Raises InfraFailure."""
         return self.prober.run(workspace.id, workspace.files, tests, trace)
 
-    def grade(self, workspace: Workspace) -> Judgement:
-        """The outcome of a workspace, judged in a throw-away state."""
+    def grade(self, workspace: Workspace, shown: Spectrum | None = None) -> Judgement:
+        """The outcome of a workspace, judged in a throw-away state.
+
+        Where tests of the task are already `shown` to fail, and the task is deterministic, it is 0 without a run.
+        Never 1: that needs the judgement itself. Running out of time shows nothing, judgements give more of it.
+        """
+        if self.task.deterministic and shown is not None and any(map(_surely_fails, shown.verdicts.values())):
+            return Judgement(Reward(0.0), Spent(False, 0.0))
         return self.judge.grade(workspace.id, lambda: self.prober.at(workspace.files))
 
     def close(self) -> None:
@@ -56,3 +63,7 @@ class Workbench:
         if self._open is None:
             self._open = self.backend.open(self.spec)
         return self._open
+
+
+def _surely_fails(verdict: Verdict) -> bool:
+    return verdict.result == "failed" and verdict.error != OUT_OF_TIME

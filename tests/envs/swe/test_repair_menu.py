@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,23 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from refork.envs.forkable import ForkableEnv, InfraError, InfraFailure, Reward, StateMismatch, StateRef, Timeout
+from refork.envs.forkable import (
+    ForkableEnv,
+    InfraError,
+    InfraFailure,
+    Outcome,
+    Reward,
+    StateMismatch,
+    StateRef,
+    Timeout,
+)
 from refork.envs.swe.baselines import OchiaiGreedy, Uniform
 from refork.envs.swe.features import COLUMN
 from refork.envs.swe.repair_menu import RepairMenuEnv
-from refork.envs.swe.sandbox.base import Backend
+from refork.envs.swe.sandbox.base import Backend, Sandbox
 from refork.envs.swe.sandbox.manifest import digest_tree
+from refork.envs.swe.tasks import SWETask
+from refork.envs.swe.taskset import TaskSet
 
 from tests.envs.swe.doubles import BrokenBackend, MemoryCache
 from tests.envs.swe.toy import CLEAN, flaky, toy_tasks
@@ -231,6 +243,25 @@ def test_a_task_that_failed_the_audit_runs_uncached(tmp_path: Path, cache: Memor
         env.reset(seed=0)
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_what_is_known_to_fail_is_not_graded(two_bugs: RepairMenuEnv, tmp_path: Path, deterministic: bool) -> None:
+    tasks = toy_tasks(tmp_path, "direction", "arithmetic")
+    task = tasks.tasks[0] if deterministic else flaky(tasks)
+    graded: list[str] = []
+
+    def grader(sandbox: Sandbox, task: SWETask, tasks: TaskSet) -> Outcome:
+        graded.append(sandbox.state_id)
+        return Reward(0.5)
+
+    with closing(RepairMenuEnv(tasks, task, two_bugs.bench.backend, grader=grader)) as env:
+        rewards, known = [], 0.0 if deterministic else 0.5
+        for actions in ([], [WRONG, "run"], [WRONG], [LOW, "run", SUM], [LOW, "run", SUM, "run"]):
+            env.reset(seed=0)
+            rewards.append(do(env, *actions, "submit")[1])
+        assert rewards == [known, known, 0.5, 0.5, 0.5]
+        assert len(graded) == (2 if deterministic else 3)
+
+
 def test_failures_of_grading_are_no_rewards(two_bugs: RepairMenuEnv, tmp_path: Path, cache: MemoryCache) -> None:
     two_bugs.reset(seed=0)
     tasks = toy_tasks(tmp_path, "direction", "arithmetic")
@@ -241,12 +272,12 @@ def test_failures_of_grading_are_no_rewards(two_bugs: RepairMenuEnv, tmp_path: P
     )
     env.reset(seed=0)
     with pytest.raises(InfraFailure, match="disk full"):
-        do(env, "submit")
+        do(env, LOW, "submit")
     env.reset(seed=0)
-    *_, info = do(env, "submit")
+    *_, info = do(env, LOW, "submit")
     assert info["outcome"] == Timeout("grading")
     env.reset(seed=0)
-    assert do(env, "submit")[1] == 1.0
+    assert do(env, LOW, "submit")[1] == 1.0
     assert [key[2] for key in private.edges if key[2].startswith("grade")] == ["grade:1"]
     env.close()
 
