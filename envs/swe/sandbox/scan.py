@@ -44,10 +44,15 @@ def stamp_of(info: os.stat_result) -> Stamp:
     return (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
 
 
-def host_path(layer: Path, path: str) -> Path:
+def host_name(layer: str, path: str) -> str:
     """Where the layer holds the sandbox path '/testbed/...' or '/tmp/...'."""
-    root, _, rest = path[1:].partition("/")
-    return layer / ("work" if root == WORKSPACE[1:] else "tmp") / rest
+    root, slash, rest = path[1:].partition("/")
+    return f"{layer}/{'work' if root == WORKSPACE[1:] else 'tmp'}{slash}{rest}"
+
+
+def host_path(layer: Path, path: str) -> Path:
+    """`host_name` as a Path."""
+    return Path(host_name(str(layer), path))
 
 
 def scan_layer(layer: Path, known: Table, cut: Path | None) -> dict[str, Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from refork.envs.forkable import InfraFailure, StateMismatch
 from refork.envs.swe.sandbox.base import Entry
-from refork.envs.swe.sandbox.scan import Row, Table, host_path, scan_layer, stamp_of
+from refork.envs.swe.sandbox.scan import Row, Table, host_name, host_path, scan_layer, stamp_of
 
 FORMAT = 2
 """Of the rows; part of a base's name, so that another version's bases are made anew and not taken for damaged."""
@@ -58,7 +58,8 @@ def verify_table(layer: Path, table: Table) -> Table:
 
 def _unchanged(layer: Path, table: Table) -> bool:
     """Whether all stamps are what they were; a folder's stamp changes with the names in it."""
+    top = str(layer)  # text, not paths: every restore comes by here for every path of its layers
     try:
-        return all(stamp_of(os.lstat(host_path(layer, path))) == row.stamp for path, row in table.items())
+        return all(stamp_of(os.lstat(host_name(top, path))) == row.stamp for path, row in table.items())
     except OSError:  # gone, or behind a folder that its owner has closed to himself
         return False
