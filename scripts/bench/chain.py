@@ -1,9 +1,10 @@
 """CRR against outcome-only baselines on the chain, with the project's own trainers; exact success, equal steps.
 
 Every step is counted, branches included. All methods share one setting: 8 tasks per update, groups of 3, learning rate
-0.2 (0.1 was tried for both kinds, 0.3 for CRR, on other seeds; group sizes and tasks per update were not). The last line is one JSON object: for each method the interquartile mean
-over seeds, with a 95 % bootstrap interval, of the success at each mark (a run's own success goes up and down from
-update to update, so it is the mean over `POINTS` moments of the last tenth of the steps before the mark).
+0.2 (0.1 was tried for both kinds, 0.3 for CRR, on other seeds; group sizes and tasks per update were not). The last
+line is one JSON object: for each method the interquartile mean over seeds, with a 95 % bootstrap interval, of the
+success at each mark (a run's own success goes up and down from update to update, so it is the mean over `POINTS`
+moments of the last tenth of the steps before the mark).
 
     python scripts/bench/chain.py [--seeds 6] [--processes 2] [--marks 80000 160000 240000 400000]
 """
