@@ -14,7 +14,8 @@ from refork.cluster.collector import Sink
 from refork.cluster.local_ray import LocalRay, ray
 from refork.cluster.resources import kernel_oom_kills
 from refork.cluster.rollout import Rollout, RolloutSpec
-from refork.envs.forkable import InfraFailure
+from refork.envs.forkable import BadInput, InfraFailure
+from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.replay.counterfactual import ForkConfig, GroupRequest, lost_group
 from refork.replay.trajectory import TaskExperience
 
@@ -141,7 +142,8 @@ class RayCollector:
             result = ray.get(ref)
         except ray.exceptions.RayTaskError as error:
             self._idle.append(actor)
-            raise error.as_instanceof_cause() from None
+            known = isinstance(error.cause, BadInput | InfraFailure | UnsupportedHost)  # said in one line, as here
+            raise (error.cause if known else error.as_instanceof_cause()) from None
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
             return self._lost(actor, work, _cause(error, self._oom_kills))
         self._failures = 0

@@ -8,7 +8,7 @@ from typing import get_args
 
 from refork.cluster.tasks import Baseline, check_options
 from refork.envs.forkable import BadInput, ForkableEnv
-from refork.envs.home import home
+from refork.envs.home import check_home, home
 from refork.envs.registry import make_env
 from refork.envs.swe.baselines import NaturalGreedy, OchiaiGreedy, Uniform
 from refork.envs.swe.features import FEATURES
@@ -29,12 +29,13 @@ class RepairSource:
     feature_names = FEATURES
 
     def __init__(self, env: EnvConfig) -> None:
-        """Raises BadInput: no task set, an option it lacks, a package that is not in it, a package in two splits."""
+        """Raises BadInput: no task set, an option it lacks, a package not in it or in two splits, a home it cannot write."""
         check_options(env.options, OPTIONS)
         self._env = env
         self._set = TaskSet.open(env.tasks)
         self._tasks = {t.instance_id: t for t in self._set.tasks if t.kind == "mutation"}
         self._check_packages()
+        check_home()
 
     def names(self, split: Split) -> list[str]:
         return sorted(name for name, task in self._tasks.items() if self._split(task) == split)

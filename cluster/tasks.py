@@ -76,12 +76,14 @@ class ChainSource:
 
 
 def check_options(options: Mapping[str, object], known: Sequence[str]) -> None:
-    """Raises BadInput for an option of the environment that is not among the known."""
-    for name in options:
+    """Raises BadInput for an option of the environment that is not known, or is not a whole number from 1."""
+    for name, value in options.items():
         if name not in known:
             near = get_close_matches(name, known, 1)
             guess = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
             raise BadInput(f"env.options.{name}: the environment has no such option; {guess}")
+        if type(value) is not int or value < 1:
+            raise BadInput(f"env.options.{name}: must be a whole number from 1, got {value!r}")
 
 
 def task_source(env: EnvConfig) -> TaskSource:

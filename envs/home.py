@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+
+from refork.envs.forkable import BadInput
 
 
 def home() -> Path:
@@ -17,3 +20,18 @@ def home() -> Path:
     if cache := os.environ.get("XDG_CACHE_HOME"):
         return Path(cache).expanduser().absolute() / "refork"
     return Path.home() / ".cache" / "refork"
+
+
+def check_home() -> None:
+    """Raises BadInput when nothing can be kept in `home()`."""
+    check_writable(home(), "set REFORK_HOME to a folder that can be written")
+
+
+def check_writable(folder: Path, remedy: str) -> None:
+    """Raises BadInput, ending in `remedy`, when nothing can be written in `folder`, or where it would be made."""
+    try:
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written: {error.strerror}; {remedy}") from error

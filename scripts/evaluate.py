@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from refork.cluster.checkpoint_folder import find
 from refork.envs.forkable import BadInput
+from refork.envs.home import check_writable
 from refork.envs.swe.tasks import Split
 from refork.trainers.config import JobConfig
 from rich.console import Console
@@ -64,6 +65,7 @@ def evaluate(
     target = out or path.parent.parent / f"evaluation-{split}.json"
     if not target.parent.is_dir():
         raise BadInput(f"--out {target}: there is no folder {target.parent}")
+    check_writable(target.parent, "choose another --out")
     judgements = evaluate_checkpoint(loaded, job, split, baselines, _say)
     _write(target, {"checkpoint": str(path), "step": loaded.step, "split": split}, judgements)
     _show(judgements, job.evaluate.pass_k)

@@ -51,6 +51,8 @@ def find_job(job: str) -> Path:
     names = recipes()
     if job in names:
         return Path(str(files("refork.trainers.recipes") / f"{job}.toml"))
+    if (Path(job) / "job.toml").is_file():
+        raise BadInput(f"{job}: is the folder of a run; add --resume to go on with it")
     near = get_close_matches(job, names, 1)
     guess = f"did you mean {near[0]}?" if near else f"shipped recipes: {', '.join(names)}"
     raise BadInput(f"{job}: no such job file, nor a recipe of that name; {guess}")
@@ -196,11 +198,12 @@ def _message(
     """The first error as one line: where, which key, what value, what is allowed."""
     first = error.errors()[0]
     path = prefix + tuple(str(part) for part in first["loc"])
-    where = next(
-        (flag for key, flag in flags.items() if path[: len(key)] == key[: len(path)]), f"{file}: {'.'.join(path)}"
-    )
+    of_section = first["type"] == "value_error" and isinstance(first["input"], dict)  # its message names the keys
+    named = (flag for key, flag in flags.items() if path[: len(key)] == key[: len(path)] and not of_section)
+    where = next(named, f"{file}: {'.'.join(path)}")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         return f"{where}: unknown key; {nearest_key(path, kind)}{more}"
     said = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {said[:1].lower()}{said[1:]}, got {first['input']!r}{more}"
+    got = "" if of_section else f", got {first['input']!r}"
+    return f"{where}: {said[:1].lower()}{said[1:]}{got}{more}"

@@ -27,10 +27,13 @@ def build(
     jobs
         Packages built at once.
     """
+    from refork.envs.home import check_home, check_writable
     from refork.envs.swe.builder import build_taskset
     from refork.envs.swe.taskset import default_folder
 
     folder = (out or default_folder()).absolute()
+    check_home()
+    check_writable(folder, "choose another --out")
     report = build_taskset(folder, tuple(packages or ()), jobs)
     print(f"{report.tasks} tasks in {folder} ({report.seconds:.1f} s)")
     return 1 if report.failures and report.tasks == 0 else 0

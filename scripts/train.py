@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,11 +48,11 @@ def train(
     if resume:
         path = folder or newest_run(config.runs, config.name)
         _check_resumable(config, saved_job(path), path)
-        return _run(config, lambda: RunFolder(path), resume=True)
+        return _run(config, lambda: RunFolder(path), overrides)
     return _run(config, lambda: create(config))
 
 
-def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resume: bool = False) -> int:
+def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: Sequence[str] | None = None) -> int:
     check_resources(config.rollout.actors)
 
     from refork.cluster.reaper import sweep
@@ -64,9 +65,10 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resume: bool =
     folder = open_folder()
     print(f"run folder: {folder.path}", file=sys.stderr)
     try:
-        totals = run(parts, folder, Progress(config.trainer.updates), resume)
+        totals = run(parts, folder, Progress(config.trainer.updates), resumed_with is not None)
     except (KeyboardInterrupt, InfraFailure):
-        print(f"to go on: refork train {folder.path} --resume", file=sys.stderr)
+        again = shlex.join(["refork", "train", str(folder.path), "--resume", *(resumed_with or ())])
+        print(f"to go on: {again}", file=sys.stderr)  # a resumed run's own overrides are not in its job file
         raise
     print(f"done: {totals['trajectories']:.0f} episodes, {totals['steps']:.0f} steps; {folder.path}")
     return 0

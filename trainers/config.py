@@ -136,9 +136,9 @@ def trainer_config_class(kind: str) -> type[TrainerConfig]:
 class JobConfig(Config):
     """One training job."""
 
-    name: str = "run"
+    name: str = Field("run", pattern="^[^/]+$")
     """Name of the run, part of its folder."""
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     """The one seed everything random is derived from."""
     runs: Path = Path("runs")
     """Folder the run's folder is made in."""

@@ -19,6 +19,7 @@ from refork.cluster.resources import check_resources
 from refork.cluster.rollout import Rollout, RolloutSpec
 from refork.envs.chain import ChainEnv
 from refork.envs.forkable import BadInput, InfraError, InfraFailure
+from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.replay.counterfactual import ForkConfig, GroupRequest
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import EnvConfig
@@ -31,13 +32,15 @@ FORKS = ForkConfig(which="all", forks=1.0)
 
 
 class Fatal(Rollout):
-    """Its process dies when it is asked for chain-13 and hangs when it is asked for chain-17."""
+    """Its process dies when asked for chain-13, hangs when asked for chain-17, and cannot run chain-19."""
 
     def play(self, request: GroupRequest, *rest: Any, **more: Any) -> TaskExperience:
         if request.task == "chain-13":
             os.kill(os.getpid(), signal.SIGKILL)
         if request.task == "chain-17":
             time.sleep(600)
+        if request.task == "chain-19":
+            raise UnsupportedHost("no daemon here")
         return super().play(request, *rest, **more)
 
 
@@ -136,6 +139,12 @@ def test_what_hangs_is_ended_at_its_deadline(pool: RayCollector) -> None:
 def test_errors_of_ours_come_through_as_they_are(pool: RayCollector) -> None:
     with pytest.raises(ValueError, match="'nonsense' is no task of the chain"):
         pool.collect(_requests("nonsense"), WEIGHTS, 5)
+
+
+def test_what_a_person_is_told_is_the_line_alone(pool: RayCollector) -> None:
+    with pytest.raises(UnsupportedHost) as caught:
+        pool.collect(_requests("chain-19"), WEIGHTS, 5)
+    assert str(caught.value) == "no daemon here"
 
 
 def test_everything_listens_on_loopback_only(pool: RayCollector) -> None:

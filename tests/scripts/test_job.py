@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from refork.cluster.tasks import task_source
 from refork.envs.forkable import BadInput
 from refork.scripts.job import find_job, known_keys, read_job, recipes
-from refork.trainers.config import algorithms
+from refork.trainers.config import EnvConfig, algorithms
 
 JOB = """
 name = "x"
@@ -97,6 +98,9 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, line: str, message: st
         (["--learning_rate", "1"], r"^--learning_rate: unknown key; did you mean trainer\.learning_rate\?$"),
         (["--seed", "x"], r"^--seed: input should be a valid integer.*got 'x'$"),
         (["--seed.x", "3"], r"^--seed\.x: "),
+        (["--seed", "-1"], r"^--seed: input should be greater than or equal to 0, got -1$"),
+        (["--name", "a/b"], r"^--name: string should match pattern .*, got 'a/b'$"),
+        (["--trainer.updates", "2", "--trainer.group", "1"], r"job\.toml: trainer: group: a rollout alone .* or more$"),
         (["--resum"], r"^--resum: unknown key; did you mean --resume\?$"),
         (["3"], r"^unexpected argument '3'"),
     ],
@@ -122,3 +126,14 @@ def test_every_shipped_recipe_is_a_valid_job(name: str) -> None:
 @pytest.mark.parametrize("kind", algorithms())
 def test_every_key_has_a_help_text(kind: str) -> None:
     assert [key for key, text in known_keys(kind).items() if not text] == []
+
+
+def test_a_run_is_no_job_but_can_be_resumed(job: str) -> None:
+    with pytest.raises(BadInput, match="is the folder of a run; add --resume"):
+        read_job(str(Path(job).parent))
+
+
+@pytest.mark.parametrize("value", [0, -4, "big", 1.5, True])
+def test_options_of_an_environment_are_whole_numbers(value: object) -> None:
+    with pytest.raises(BadInput, match=r"^env\.options\.length: must be a whole number from 1, got "):
+        task_source(EnvConfig(id="refork/Chain-v0", options={"length": value}))

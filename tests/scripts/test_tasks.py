@@ -86,3 +86,11 @@ def _processes_of(home: Path) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_a_home_that_cannot_be_written_is_said_before_anything_is_built(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    done = run(tmp_path, "build", "--packages", "inflection")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"refork: {tmp_path / 'home'}: cannot be written: Not a directory; set REFORK_HOME")
+    assert done.stderr.count("\n") == 1
