@@ -29,7 +29,7 @@ class RepairSource:
     feature_names = FEATURES
 
     def __init__(self, env: EnvConfig) -> None:
-        """Raises BadInput: no task set, an option it lacks, a package not in it or in two splits, a home it cannot write."""
+        """Raises BadInput: no task set, an option it lacks, a package not in it or in two splits, no place to write."""
         check_options(env.options, OPTIONS)
         self._env = env
         self._set = TaskSet.open(env.tasks)
