@@ -75,13 +75,15 @@ def check(
     return 1 if failed else 0
 
 
-def list_(folder: Path | None = None, *, mutations: bool = False) -> None:
+def list_(folder: Path | None = None, *, ids: bool = False, mutations: bool = False) -> None:
     """Show what is in a task set, by package, kind and number of bugs.
 
     Parameters
     ----------
     folder
         The task set; left out: the one that training uses by default.
+    ids
+        Print the id of every task, a line each, and nothing else.
     mutations
         Show too what became of the mutations tried.
     """
@@ -91,6 +93,9 @@ def list_(folder: Path | None = None, *, mutations: bool = False) -> None:
     from rich.console import Console
 
     tasks = TaskSet.open(folder)
+    if ids:
+        print("\n".join(sorted(task.instance_id for task in tasks.tasks)))
+        return
     console = Console()
     console.print(table(tasks.tasks))
     if mutations:

@@ -51,7 +51,7 @@ class TaskSet:
     def get(self, instance_id: str) -> SWETask:
         """Raises BadInput for an id that is not in the set."""
         if instance_id not in self.by_id:
-            raise BadInput(f"no task {instance_id!r} in {self.folder}; list them with: refork tasks list")
+            raise BadInput(f"no task {instance_id!r} in {self.folder}; list them with: refork tasks list --ids")
         return self.by_id[instance_id]
 
     def split(self, split: Split) -> tuple[SWETask, ...]:

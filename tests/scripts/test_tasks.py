@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.envs.swe.toy import toy_tasks
 from tests.envs.swe.toy_index import NAME, toy_environment, toy_index, toy_recipe
 
 REFORK = [sys.executable, "-m", "refork.scripts.cli", "tasks"]
@@ -43,6 +44,12 @@ def test_a_malformed_set_is_bad_input(tmp_path: Path) -> None:
     done = run(tmp_path, "list", ".")
     assert done.returncode == 2
     assert done.stderr == f"refork: {tmp_path}/tasks.jsonl, row 1, column 'instance_id': str wanted, 3 found\n"
+
+
+def test_a_set_is_listed_by_package_or_by_id(tmp_path: Path) -> None:
+    toy_tasks(tmp_path, "direction", "guard")
+    assert "toy" in run(tmp_path, "list", ".").stdout
+    assert run(tmp_path, "list", ".", "--ids").stdout == "toy-direction-guard\n"
 
 
 def test_an_interrupted_build_leaves_no_process_and_goes_on_later(
