@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,6 +25,8 @@ from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.replay.counterfactual import ForkConfig, GroupRequest
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import EnvConfig
+
+from tests.scripts.commands import refork
 
 pytestmark = pytest.mark.ray
 
@@ -168,6 +172,34 @@ def test_the_cluster_wants_a_token_that_others_cannot_read(pool: RayCollector) -
     assert os.environ["RAY_AUTH_MODE"] == "token"
     assert token.stat().st_mode & 0o777 == 0o600
     assert len(token.read_text()) == 64
+
+
+STRANGER = "import sys, ray; ray.init(address=sys.argv[1], configure_logging=False); print(ray.nodes())"
+
+
+def test_a_client_without_the_token_is_refused(pool: RayCollector) -> None:
+    address = actors.ray.get_runtime_context().gcs_address
+    anonymous = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
+    wrong = {**anonymous, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    for environment in (anonymous, wrong):
+        command = [sys.executable, "-c", STRANGER, address]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0
+        assert "NodeID" not in done.stdout
+
+
+def test_a_second_run_on_the_host_does_not_meet_the_first(pool: RayCollector, tmp_path: Path) -> None:
+    done = refork(tmp_path, "train", "chain_small", "--trainer.updates", "1", "--rollout.actors", "1")
+    assert done.returncode == 0, done.stderr
+    assert len(pool.collect(_requests("chain-1"), WEIGHTS, 0)) == 1
+
+
+def test_death_for_lack_of_memory_says_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    died = actors.ray.exceptions.ActorDiedError()
+    assert "memory" not in actors._cause(died, actors.kernel_oom_kills())
+    before = actors.kernel_oom_kills()
+    monkeypatch.setattr(actors, "kernel_oom_kills", lambda: before + 1)
+    assert actors._cause(died, before).startswith("out of memory: use fewer actors")
 
 
 def test_more_actors_than_cores_are_refused_at_once() -> None:
