@@ -1,4 +1,4 @@
-"""The state DAG of all tasks, shared by every process of a host: edges, and how to restore nodes.
+"""The state DAG of all tasks, shared by every process of a host.
 
 An edge in it need not be executed again. A task whose edge came out in two ways is not deterministic: from then on
 nothing of it is answered. The cache is disposable: whatever fails in it is warned about, and the run goes on without.
@@ -6,7 +6,6 @@ nothing of it is answered. The cache is disposable: whatever fails in it is warn
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections import OrderedDict
@@ -14,12 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from refork.envs.forkable import Edge, StateRef
+from refork.envs.forkable import Edge
 from refork.replay.dag_file import DagFile
 from refork.replay.dag_rows import (
     EDGES,
     LOOKUP,
-    REF,
     TOUCH,
     action_bytes,
     drop_oldest_tenth,
@@ -104,22 +102,6 @@ class StateDag:
         elif (child := known[0]) != edge.child_id or unpack(known[1]) != edge.observation:
             what = f"to {child[:12]} and to {edge.child_id[:12]}" if child != edge.child_id else "to two observations"
             self._conflict(task, f"action {action[:60]!r} in state {state_id[:12]} led {what}")
-
-    def ref(self, task: str, state_id: str) -> StateRef | None:
-        """How to restore that state, if it was put."""
-        row = self._file.read(lambda c: c.execute(REF, (task, state_id)).fetchone(), None)
-        return None if row is None else StateRef(state_id, json.loads(row[0]))
-
-    def put_ref(self, task: str, ref: StateRef, size_bytes: int) -> None:
-        """Remember how to restore a state; the newest reference counts. `size_bytes`: what it holds elsewhere."""
-        payload = json.dumps(dict(ref.payload), sort_keys=True)
-        self._file.write(
-            lambda c: c.execute(
-                "INSERT OR REPLACE INTO refs (task, state, payload, bytes, used) VALUES (?, ?, ?, ?, ?)",
-                (task_id(c, task), ref.state_id, payload, size_bytes, now()),
-            ),
-            None,
-        )
 
     def nondeterministic(self) -> dict[str, str]:
         """Tasks found not deterministic, by any process, with what differed."""

@@ -21,10 +21,6 @@ CREATE TABLE IF NOT EXISTS edges (
     id INTEGER PRIMARY KEY, task INTEGER NOT NULL, state TEXT NOT NULL, action BLOB NOT NULL, child TEXT NOT NULL,
     cost_s REAL NOT NULL, observation BLOB NOT NULL, used INTEGER NOT NULL, UNIQUE (task, state, action));
 CREATE INDEX IF NOT EXISTS edges_used ON edges (used);
-CREATE TABLE IF NOT EXISTS refs (
-    id INTEGER PRIMARY KEY, task INTEGER NOT NULL, state TEXT NOT NULL, payload TEXT NOT NULL, bytes INTEGER NOT NULL,
-    used INTEGER NOT NULL, UNIQUE (task, state));
-CREATE INDEX IF NOT EXISTS refs_used ON refs (used);
 """
 
 T = TypeVar("T")

@@ -8,7 +8,6 @@ import zlib
 
 COMPRESS_FROM = 512
 """Bytes from which an observation is stored compressed."""
-TABLES = ("edges", "refs")
 
 
 def now() -> int:
@@ -34,7 +33,6 @@ TOUCH = """UPDATE edges SET used = ? WHERE task = (SELECT id FROM tasks WHERE na
 AND state = ? AND action = ?"""
 EDGES = """SELECT e.state, e.action, e.child, e.cost_s, e.observation FROM tasks t JOIN edges e ON e.task = t.id
 WHERE t.name = ? ORDER BY e.id"""
-REF = "SELECT r.payload FROM tasks t JOIN refs r ON r.task = t.id WHERE t.name = ? AND r.state = ?"
 
 
 def insert_edge(
@@ -53,12 +51,9 @@ def insert_edge(
 
 
 def drop_oldest_tenth(connection: sqlite3.Connection) -> int:
-    dropped = 0
-    for table in TABLES:
-        count = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
-        oldest = f"SELECT id FROM {table} ORDER BY used LIMIT {count // 10 + bool(count)}"
-        dropped += connection.execute(f"DELETE FROM {table} WHERE id IN ({oldest})").rowcount
-    return dropped
+    count = connection.execute("SELECT COUNT(*) FROM edges").fetchone()[0]
+    oldest = "SELECT id FROM edges ORDER BY used LIMIT ?"
+    return connection.execute(f"DELETE FROM edges WHERE id IN ({oldest})", (count // 10 + bool(count),)).rowcount
 
 
 def task_id(connection: sqlite3.Connection, task: str) -> int:

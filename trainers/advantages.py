@@ -21,9 +21,6 @@ class Credit:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-Estimator = Callable[[TaskExperience], Credit]
-
-
 def returns(trajectories: Sequence[Trajectory]) -> np.ndarray:
     """Returns of the judged among `trajectories`, in order."""
     return np.array([t.value for t in trajectories if t.value is not None], dtype=np.float64)

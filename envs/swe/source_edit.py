@@ -155,15 +155,3 @@ def parses(source: str) -> bool:
     except (SyntaxError, ValueError):
         return False
     return True
-
-
-def changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:
-    """Lines taken away and lines put in their place: what remains after the common head and tail."""
-    before, after = old.split("\n"), new.split("\n")
-    head = 0
-    while head < min(len(before), len(after)) and before[head] == after[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    return before[head : len(before) - tail], after[head : len(after) - tail]

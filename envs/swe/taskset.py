@@ -79,8 +79,3 @@ class TaskSet:
     def test_texts(self, task: SWETask) -> dict[str, bytes]:
         """The task's own test files by workspace-relative path."""
         return {path: (self.folder / task.tests / path).read_bytes() for path in task.test_files}
-
-    def base_text(self, task: SWETask, path: str) -> bytes | None:
-        """A file of the task's base; None when the base has none there."""
-        file = self.base(task) / path
-        return file.read_bytes() if file.is_file() else None

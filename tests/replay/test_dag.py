@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from refork.envs.forkable import Edge, ExecutionCache, StateRef
+from refork.envs.forkable import Edge, ExecutionCache
 from refork.replay.dag import StateDag
 from refork.replay.dag_file import VERSION
 
@@ -26,7 +26,6 @@ def _fill(path: Path, worker: int, count: int) -> None:
     for i in range(count):
         dag.record("shared", f"s{i}", "run", Edge(b"same" * i, 0.1, f"s{i + 1}"))
         dag.record(f"own{worker}", f"s{i}", "run", Edge(str(worker).encode(), 0.1, f"s{i + 1}"))
-        dag.put_ref("shared", StateRef(f"s{i}", {"layers": [i]}), 10)
     assert dag.errors == 0
     dag.close()
 
@@ -59,14 +58,6 @@ def test_any_bytes_and_any_text_come_back_exactly(path: Path, observation: bytes
     StateDag(path).record("t", "a", action, Edge(observation, 0.0, "b"))
     assert StateDag(path).lookup("t", "a", action) == Edge(observation, 0.0, "b")
     assert list(StateDag(path).edges("t")) == [("a", action, Edge(observation, 0.0, "b"))]
-
-
-def test_the_newest_reference_counts(path: Path) -> None:
-    dag = StateDag(path)
-    assert dag.ref("t", "a") is None
-    dag.put_ref("t", StateRef("a", {"layers": ["x"]}), 100)
-    dag.put_ref("t", StateRef("a", {"layers": ["y"]}), 100)
-    assert StateDag(path).ref("t", "a") == StateRef("a", {"layers": ["y"]})
 
 
 def test_nodes_are_both_ends_of_edges(path: Path) -> None:
@@ -112,7 +103,6 @@ def test_many_processes_write_at_once(path: Path) -> None:
     dag = StateDag(path)
     assert len(list(dag.edges("shared"))) == 150
     assert [len(list(dag.edges(f"own{w}"))) for w in range(6)] == [150] * 6
-    assert dag.ref("shared", "s149") == StateRef("s149", {"layers": [149]})
     assert dag.nondeterministic() == {}
 
 

@@ -14,7 +14,6 @@ class MemoryCache:
     """An execution cache in a dict that counts."""
 
     edges: dict[tuple[str, str, str], Edge] = field(default_factory=dict)
-    refs: dict[tuple[str, str], StateRef] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def lookup(self, task: str, state_id: str, action: str) -> Edge | None:
@@ -25,12 +24,6 @@ class MemoryCache:
     def record(self, task: str, state_id: str, action: str, edge: Edge) -> None:
         self.counts["record"] += 1
         self.edges[task, state_id, action] = edge
-
-    def ref(self, task: str, state_id: str) -> StateRef | None:
-        return self.refs.get((task, state_id))
-
-    def put_ref(self, task: str, ref: StateRef, size_bytes: int) -> None:
-        self.refs[task, ref.state_id] = ref
 
 
 class BrokenBackend(Backend):

@@ -5,7 +5,7 @@ import ast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refork.envs.swe.source_edit import Edit, Site, Source, apply, changed_lines, decode, parses
+from refork.envs.swe.source_edit import Edit, Site, Source, apply, decode, parses
 
 
 def test_columns_are_utf8_bytes() -> None:
@@ -82,8 +82,3 @@ def test_what_compiles() -> None:
     assert parses("def f():\n    return 1\n")
     assert not parses("return 1\n")
     assert not parses("a = (\n")
-
-
-def test_changed_lines_leave_out_what_is_common() -> None:
-    assert changed_lines("a\nb\nc", "a\nx\ny\nc") == (["b"], ["x", "y"])
-    assert changed_lines("a\na", "a\na\na") == ([], ["a"])
