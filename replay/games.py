@@ -1,0 +1,120 @@
+"""What playing graph games leaves to learn from: a batch of whole games as arrays, and how they are asked for.
+
+B games are padded to N sites and M supply nodes; T rounds. Operator 0 is `demand` (moves 0..N-1, N passes), operator 1
+`supply` (moves 0..M-1, M passes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Who is connected to whom in B games. Node (b, i) has the flat index b * N + i."""
+
+    site_mask: np.ndarray
+    """(B, N), bool: real, not padding."""
+    node_mask: np.ndarray
+    """(B, M), bool."""
+    pairs: np.ndarray
+    """(2, P), int64: coupling, flat site and flat supply node; sorted by site."""
+    roads: np.ndarray
+    """(2, E), int64: undirected edges of the demand graphs, flat sites, each once."""
+    links: np.ndarray
+    """(2, F), int64: edges of the supply graphs, flat nodes, each once."""
+
+    def take(self, games: np.ndarray) -> Topology:
+        """The topology of those games (G,), in that order; a game may be named more than once."""
+        sites, nodes = self.site_mask.shape[1], self.node_mask.shape[1]
+        return Topology(
+            self.site_mask[games],
+            self.node_mask[games],
+            _take_edges(self.pairs, games, len(self.site_mask), sites, nodes),
+            _take_edges(self.roads, games, len(self.site_mask), sites, sites),
+            _take_edges(self.links, games, len(self.site_mask), nodes, nodes),
+        )
+
+
+def _take_edges(edges: np.ndarray, games: np.ndarray, count: int, left: int, right: int) -> np.ndarray:
+    """Edges (2, E) of the chosen games, renumbered; edges of a game are contiguous in `edges`."""
+    owner = edges[0] // left
+    starts = np.searchsorted(owner, np.arange(count + 1))
+    sizes = (starts[1:] - starts[:-1])[games]
+    place = np.repeat(np.arange(len(games)), sizes)  # (E',) new game of each edge
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    chosen = edges[:, starts[:-1][games][place] + within]
+    shift = place - games[place]
+    return np.stack([chosen[0] + shift * left, chosen[1] + shift * right])
+
+
+@dataclass(frozen=True)
+class ImproveConfig:
+    """Search by forking: candidate joint moves are tried in forks that the policy plays on."""
+
+    candidates: int = 16
+    """Joint moves tried per decision, the policy's own included."""
+    states: float = 0.25
+    """Share of the rounds of a batch in which the search is made."""
+
+
+@dataclass(frozen=True)
+class PlayConfig:
+    """How games are played for the next update."""
+
+    behaviour: str = "policy"
+    """`policy`, or the name of a heuristic (warm start by cloning)."""
+    improve: ImproveConfig | None = None
+    """Search for better joint moves and give them as `teacher`."""
+
+
+@dataclass(frozen=True)
+class PlayedGames:
+    """B whole games, T rounds each; both operators terminate together after the last round."""
+
+    tasks: tuple[str, ...]
+    """(B) names of the instances."""
+    episode: int
+    topology: Topology
+    site: np.ndarray
+    """(T, B, N, FS), float32: features of sites."""
+    node: np.ndarray
+    """(T, B, M, FN), float32: features of supply nodes."""
+    masks: tuple[np.ndarray, np.ndarray]
+    """(T, B, N + 1) and (T, B, M + 1), bool: legal moves; the last one, pass, always is."""
+    actions: np.ndarray
+    """(T, B, 2), int64."""
+    log_probs: np.ndarray
+    """(T, B, 2), float32, of the actions under the behaviour policy; 0 where a heuristic played."""
+    rewards: np.ndarray
+    """(T, B, 2), float64: what the operators learn from (by alignment)."""
+    own: np.ndarray
+    """(T, B, 2), float64: true payoffs, whatever the alignment."""
+    teacher: np.ndarray | None = None
+    """(T, B, 2), int64: moves to imitate, -1 where there is none."""
+    version: int = 0
+    """Version of the weights that acted."""
+    behaviour: str = "policy"
+
+    @property
+    def welfare(self) -> np.ndarray:
+        """(B,): joint payoff over the game."""
+        return self.own.sum((0, 2))
+
+    def take(self, games: np.ndarray) -> PlayedGames:
+        """Those games (G,), in that order."""
+        return replace(
+            self,
+            tasks=tuple(self.tasks[g] for g in games),
+            topology=self.topology.take(games),
+            site=self.site[:, games],
+            node=self.node[:, games],
+            masks=(self.masks[0][:, games], self.masks[1][:, games]),
+            actions=self.actions[:, games],
+            log_probs=self.log_probs[:, games],
+            rewards=self.rewards[:, games],
+            own=self.own[:, games],
+            teacher=None if self.teacher is None else self.teacher[:, games],
+        )
