@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,39 +15,18 @@ from typing import Any
 
 from refork.envs.forkable import BadInput, StateRef, outcome_from_json, outcome_to_json
 from refork.replay.trajectory import Decision, Fork, Origin, TaskExperience, Trajectory
+from refork.replay.update_files import UpdateFiles
 
-SUFFIX = ".jsonl.gz"
 
-
-class TrajectoryStore:
+class TrajectoryStore(UpdateFiles):
     """The `trajectories/` folder of a run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    suffix = ".jsonl.gz"
 
     def write(self, update: int, experience: Sequence[TaskExperience]) -> Path:
         """Keep what update number `update` collected, replacing what was there. Raises OSError (disk full)."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(update)
-        partial = path.with_suffix(".partial")
         lines = "".join(json.dumps(experience_to_json(e), separators=(",", ":")) + "\n" for e in experience)
-        with open(partial, "wb") as file:
-            file.write(gzip.compress(lines.encode(), compresslevel=3, mtime=0))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        return path
-
-    def drop_from(self, update: int) -> None:
-        """Remove update number `update` and later ones: a resumed run plays them again."""
-        for number in self.updates():
-            if number >= update:
-                self._path(number).unlink()
-
-    def updates(self) -> list[int]:
-        """Numbers of the updates kept, ascending."""
-        names = (path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}"))
-        return sorted(int(name) for name in names if name.isdecimal())
+        return self.write_whole(update, gzip.compress(lines.encode(), compresslevel=3, mtime=0))
 
     def read(self, update: int) -> list[TaskExperience]:
         """What was collected. Raises BadInput naming file and line when it cannot be read."""
@@ -78,11 +56,8 @@ class TrajectoryStore:
             f"there are 0 to {len(experience.trajectories) - 1}"
         )
 
-    def _path(self, update: int) -> Path:
-        return self.folder / f"{update:08d}{SUFFIX}"
-
     def _lines(self, update: int) -> Iterator[dict[str, Any]]:
-        path = self._path(update)
+        path = self.path(update)
         read = 0
         try:
             with gzip.open(path, "rt", encoding="utf-8") as lines:

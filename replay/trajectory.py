@@ -93,6 +93,11 @@ class TaskExperience:
     """Version of the weights that acted."""
 
     @property
+    def outcomes(self) -> list[tuple[str, Outcome]]:
+        """Task and outcome of every main rollout."""
+        return [(self.task, t.outcome) for t in self.mains]
+
+    @property
     def trajectories(self) -> tuple[Trajectory, ...]:
         """Every continuation played: all of it counts against the budget."""
         return self.mains + self.branches

@@ -12,14 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from refork.envs.forkable import InfraFailure
-from refork.replay.counterfactual import ForkConfig, GroupRequest
+from refork.envs.forkable import InfraFailure, Reward
+from refork.replay.experience import Experience
+from refork.replay.player import GroupRequest
 from refork.replay.seeding import task_seed
-from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import JobConfig
 from refork.trainers.metrics import summarise
 from refork.trainers.random_state import global_random_state, set_global_random_state
 from refork.trainers.sampler import TaskSampler
+
+How = Any
+"""How the next groups are played, from the trainer to the player: a ForkConfig or None for tasks (`replay/
+counterfactual.py`), a PlayConfig for games (`replay/games.py`). The loop hands it on unread."""
 
 Weights = Mapping[str, np.ndarray]
 """The acting network as float32 arrays by name: what goes to rollout actors, free of torch."""
@@ -28,13 +32,10 @@ Weights = Mapping[str, np.ndarray]
 class Collector(Protocol):
     """Plays groups, here or on actors."""
 
-    def collect(
-        self, requests: Sequence[GroupRequest], weights: Weights, version: int, forks: ForkConfig | None
-    ) -> list[TaskExperience]:
-        """One experience per request, in the order of the requests, whatever order they were played in.
+    def collect(self, requests: Sequence[GroupRequest], weights: Weights, version: int, how: How) -> Sequence[Any]:
+        """The experience of the requests, in their order, whatever order they were played in.
 
-        A group whose player was lost comes back as `lost_group(request, reason)`. Trajectories are in the store
-        before this returns.
+        What was lost with its player comes back as infra outcomes. All is in the store before this returns.
         """
 
     def close(self) -> None:
@@ -68,15 +69,15 @@ class Evaluator(Protocol):
 
 
 class Trainer(Protocol):
-    """One algorithm: turns experience into better weights. `trainers/ALGORITHM/trainer.py` holds one each."""
+    """Turns experience of its kind into better weights. `trainers/ALGORITHM/trainer.py` holds one each."""
 
     def weights(self) -> Weights:
         """The current acting weights."""
 
-    def fork_config(self) -> ForkConfig | None:
-        """How the next groups are to be forked; None: not at all."""
+    def fork_config(self) -> How:
+        """How the next groups are to be played and forked."""
 
-    def update(self, update: int, experience: Sequence[TaskExperience]) -> dict[str, float]:
+    def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:
         """One update, number `update` of the run from 0; loss terms and diagnostics by name."""
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -100,9 +101,11 @@ class Loop:
         tracker: Tracker,
         checkpointer: Checkpointer,
         evaluator: Evaluator | None = None,
+        summarise: Callable[[Sequence[Any]], dict[str, float]] = summarise,
     ) -> None:
         self.job, self.trainer, self.sampler = job, trainer, sampler
         self.collector, self.tracker, self.checkpointer, self.evaluator = collector, tracker, checkpointer, evaluator
+        self._summarise = summarise
         self.update = 0
         """Updates done."""
         self.totals: Counter[str] = Counter()
@@ -129,7 +132,7 @@ class Loop:
         self._check_progress(experience)
         for task in self.sampler.report(experience):
             warnings.warn(f"task {task} quarantined: {self.sampler.quarantined[task]}", stacklevel=2)
-        metrics = summarise(experience)
+        metrics = self._summarise(experience)
         metrics |= self.trainer.update(self.update, experience)
         self.update += 1
         metrics |= {"seconds_collect": collected - begun, "seconds_update": time.perf_counter() - collected}
@@ -145,12 +148,12 @@ class Loop:
             for task, episode in self.sampler.draw(config.tasks_per_update)
         ]
 
-    def _check_progress(self, experience: Sequence[TaskExperience]) -> None:
-        trajectories = [t for group in experience for t in group.trajectories]
-        judged = any(t.value is not None for t in trajectories)
+    def _check_progress(self, experience: Sequence[Experience]) -> None:
+        outcomes = [outcome for group in experience for _, outcome in group.outcomes]
+        judged = any(isinstance(outcome, Reward) for outcome in outcomes)
         self._unjudged_updates = 0 if judged else self._unjudged_updates + 1
         if self._unjudged_updates >= self.job.trainer.stall:
-            last = trajectories[-1].outcome if trajectories else "no rollout came back"
+            last = outcomes[-1] if outcomes else "no rollout came back"
             raise Stalled(f"no rollout was judged in {self._unjudged_updates} updates in a row; the last one: {last}")
 
     def _add_totals(self, metrics: Mapping[str, float]) -> dict[str, float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from refork.envs.forkable import BadInput, InfraError, InfraFailure
+from refork.envs.forkable import BadInput, InfraError, InfraFailure, Outcome
+from refork.replay.experience import Experience
 from refork.replay.seeding import generator
-from refork.replay.trajectory import TaskExperience
 
 
 class TaskSampler:
@@ -52,17 +53,17 @@ class TaskSampler:
         if self._position == len(self._tasks):
             self._go_to(self._epoch + 1, 0)
 
-    def report(self, experiences: Iterable[TaskExperience]) -> list[str]:
+    def report(self, experiences: Iterable[Experience]) -> list[str]:
         """Take note of groups in which nothing was judged; returns the tasks quarantined now."""
         new = []
         for experience in experiences:
-            task = experience.task
-            reasons = [t.outcome.reason for t in experience.mains if isinstance(t.outcome, InfraError)]
-            failed = len(reasons) == len(experience.mains)
-            self._failures[task] = self._failures.get(task, 0) + 1 if failed else 0
-            if self._failures[task] >= self._cap and task not in self.quarantined:
-                self.quarantined[task] = reasons[-1]
-                new.append(task)
+            for task, outcomes in _by_task(experience).items():
+                reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, InfraError)]
+                failed = len(reasons) == len(outcomes)
+                self._failures[task] = self._failures.get(task, 0) + 1 if failed else 0
+                if self._failures[task] >= self._cap and task not in self.quarantined:
+                    self.quarantined[task] = reasons[-1]
+                    new.append(task)
         return new
 
     def _digest(self) -> str:
@@ -85,3 +86,10 @@ class TaskSampler:
             )
         self._go_to(state["epoch"], state["position"])
         self._failures, self.quarantined = dict(state["failures"]), dict(state["quarantined"])
+
+
+def _by_task(experience: Experience) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for task, outcome in experience.outcomes:
+        found[task].append(outcome)
+    return found
