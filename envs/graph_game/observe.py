@@ -1,0 +1,124 @@
+"""What operators see: features of sites and of supply nodes, scaled to about one, and the legal moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from refork.envs.graph_game.game import Game
+
+SITE_FEATURES = (
+    *("level", "open", "demand", "demand_ahead", "capacity", "price", "capital", "upkeep"),
+    *("served", "idle", "room", "full_value_left", "pool_left", "road_room", "time_left", "budget"),
+)
+NODE_FEATURES = (
+    *("level", "open", "capacity", "tariff", "capital", "upkeep", "take"),
+    *("through", "idle", "headroom", "stock", "expiring", "time_left", "budget"),
+)
+CAP = 4.0
+"""Largest value of a feature: infinite pools and headrooms are cut here."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Of B games: the demand operator's own nodes are sites, its partner's the supply nodes; mirrored for supply."""
+
+    site: np.ndarray
+    """(B, N, len(SITE_FEATURES)), float32."""
+    node: np.ndarray
+    """(B, M, len(NODE_FEATURES)), float32."""
+    masks: tuple[np.ndarray, np.ndarray]
+    """Legal moves (B, N + 1) and (B, M + 1), bool."""
+
+
+def observe(game: Game) -> Observation:
+    """What holds before the round `game.t`; after the end: what held before the last one, as far as time goes."""
+    masks = game.legal()
+    left = game.batch.budget - game.state.spent
+    site = _site_features(game, masks[0][:, :-1], left[:, 0])
+    node = _node_features(game, masks[1][:, :-1], left[:, 1])
+    return Observation(site, node, masks)
+
+
+def _site_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarray:
+    site, state = game.batch.site, game.state
+    t = min(game.t, game.horizon - 1)
+    capacity = site["site_capacity"]
+    pool = np.maximum(0.0, site["pool"] - state.covered)
+    features = [
+        state.site_level / game.batch.levels[:, None],
+        legal,
+        game.demand[t],
+        game.expected[t:].mean(0),
+        capacity,
+        site["price"],
+        np.minimum(site["site_capital"], CAP) / 2,
+        10 * site["site_upkeep"],
+        state.served,
+        capacity * state.site_level - state.served,
+        np.minimum(game.demand[t], pool) - capacity * state.site_level,
+        np.maximum(0.0, site["knee"] - state.covered) / 2,
+        pool / 4,
+        _road_room(game),
+        *_shared(game, left, site["site_capital"], state.site_level.shape),
+    ]
+    return _stacked(features, game.topology.site_mask)
+
+
+def _node_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarray:
+    node, state = game.batch.node, game.state
+    capacity = node["node_capacity"]
+    stock = state.stock.sum(-1)
+    ages = np.arange(state.stock.shape[-1])
+    expiring = np.where(ages == game.batch.shelf_life[:, None, None] - 1, state.stock, 0.0).sum(-1)
+    features = [
+        state.node_level / game.batch.levels[:, None],
+        legal,
+        capacity,
+        node["tariff"],
+        np.minimum(game.next_node_capital(), 3 * CAP) / 4,
+        10 * node["node_upkeep"],
+        node["take"],
+        state.through,
+        capacity * state.node_level + stock - state.through,
+        _headroom(game),
+        stock,
+        expiring,
+        *_shared(game, left, node["node_capital"], state.node_level.shape),
+    ]
+    return _stacked(features, game.topology.node_mask)
+
+
+def _shared(game: Game, left: np.ndarray, capital: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Time left, and the builds that the budget still pays for per round left: the same at all nodes of a game."""
+    rounds = max(1, game.horizon - game.t)
+    known = np.isfinite(capital)
+    mean = np.where(known, capital, 0.0).sum(1) / known.sum(1)
+    time = np.full(shape, 1 - game.t / game.horizon)
+    return time, np.broadcast_to((left / mean / rounds)[:, None], shape)
+
+
+def _stacked(features: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
+    """(B, N, F), float32, 0 on padding."""
+    stacked = np.stack([np.clip(f, -CAP, CAP) for f in features], -1).astype(np.float32)
+    return stacked * mask[..., None]
+
+
+def _road_room(game: Game) -> np.ndarray:
+    """(B, N): the least that the roads at a site would still let through, after the last round's service."""
+    served = game.state.served.ravel()
+    first, second = game.topology.roads
+    slack = game.batch.road_limit - served[first] - served[second]
+    room = np.full(served.size, CAP)
+    np.minimum.at(room, first, slack)
+    np.minimum.at(room, second, slack)
+    return room.reshape(game.state.served.shape)
+
+
+def _headroom(game: Game) -> np.ndarray:
+    """(B, M): the least more that the rows of the supply network would let through a node."""
+    rows, through = game.batch.rows, game.state.through.ravel()
+    slack = rows.limit - np.bincount(rows.index, rows.coefficient * through[rows.node], len(rows.limit))
+    room = np.full(through.size, CAP)
+    np.minimum.at(room, rows.node, slack[rows.index] / rows.coefficient)
+    return room.reshape(game.state.through.shape)
