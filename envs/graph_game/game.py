@@ -16,6 +16,7 @@ from refork.envs.graph_game.batch import Batch, stack, stack_demand
 from refork.envs.graph_game.clearing import Round, clear
 from refork.envs.graph_game.exact import clear_exactly
 from refork.envs.graph_game.instance import Instance
+from refork.envs.graph_game.observe import Observation, observe
 from refork.envs.graph_game.payoff import Payoff, aligned, capital_cost, demand_income, supply_income, upkeep
 from refork.replay.games import Topology
 
@@ -98,6 +99,10 @@ class Game:
         shape = (expected.shape[0], expected.shape[2])
         noises = [np.random.default_rng([int(seed), draw]).uniform(-1, 1, shape) for seed in self.seeds]
         return expected * (1 + self.noise * np.stack(noises, 1))
+
+    def observe(self) -> Observation:
+        """What the operators see before the next round."""
+        return observe(self)
 
     def legal(self) -> tuple[np.ndarray, np.ndarray]:
         """Moves (B, N + 1) and (B, M + 1), bool: below the highest level and affordable; the last one, pass, always."""
@@ -187,14 +192,17 @@ class Game:
         aged = np.concatenate([np.zeros_like(kept[..., :1]), kept[..., :-1]], -1)
         return aged, expired.sum(-1)
 
-    def fork(self, games: np.ndarray) -> Game:
-        """An independent batch of these rows (G,), which may repeat, as they stand now and with the same noise."""
+    def fork(self, games: np.ndarray, *, draw: int | None = None) -> Game:
+        """An independent batch of these rows (G,), which may repeat, as they stand now.
+
+        The noise still to come is the same, or number `draw` of each game's seed.
+        """
         other = object.__new__(Game)
         other.batch = self.batch.take(games)
         other.alignment, other.clearing, other.noise = self.alignment, self.clearing, self.noise
         other.seeds = self.seeds[games]
         other.expected, other.demand = self.expected[:, games], self.demand[:, games]
-        other.state = self.state.take(games)
+        other.restore(self.state.take(games), noise="same" if draw is None else "fresh", draw=draw or 0)
         return other
 
     def restore(self, state: GameState, *, noise: Noise = "fresh", draw: int = 1) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from refork.envs.graph_game.game import Game
+
+if TYPE_CHECKING:
+    from refork.envs.graph_game.game import Game
 
 SITE_FEATURES = (
     *("level", "open", "demand", "demand_ahead", "capacity", "price", "capital", "upkeep"),

@@ -1,0 +1,118 @@
+"""Better joint moves by forking: candidates are tried in copies of the games, which the policy plays on.
+
+At decision time this is the rollout algorithm (Tesauro and Galperin, NeurIPS 1996; Bertsekas) over joint moves; its
+choices, distilled back into the policy, are expert iteration (Anthony, Tian and Barber, NeurIPS 2017).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, Self
+
+import numpy as np
+from refork.replay.games import Topology
+
+LogProbs = tuple[np.ndarray, np.ndarray]
+"""(B, N + 1) and (B, M + 1), -inf where illegal."""
+
+
+class GamePolicy(Protocol):
+    """What acts in a batch of games: both operators, each from its own view."""
+
+    def log_probs(
+        self, site: np.ndarray, node: np.ndarray, topology: Topology, masks: tuple[np.ndarray, np.ndarray]
+    ) -> LogProbs:
+        """Features (B, N, FS) and (B, M, FN); masks (B, N + 1) and (B, M + 1)."""
+
+
+class Seen(Protocol):
+    """An observation of B games."""
+
+    @property
+    def site(self) -> np.ndarray: ...
+
+    @property
+    def node(self) -> np.ndarray: ...
+
+    @property
+    def masks(self) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class Paid(Protocol):
+    """What a round paid."""
+
+    @property
+    def rewards(self) -> np.ndarray: ...
+
+    @property
+    def own(self) -> np.ndarray: ...
+
+
+class Games(Protocol):
+    """B games in step that can be copied row by row (`envs/graph_game/game.py` has them)."""
+
+    @property
+    def t(self) -> int: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def topology(self) -> Topology: ...
+
+    def observe(self) -> Seen: ...
+
+    def step(self, actions: np.ndarray) -> Paid: ...
+
+    def fork(self, games: np.ndarray, *, draw: int | None = None) -> Self:
+        """Copies of these rows; `draw`: with that draw of the noise still to come, alike for copies of one row."""
+
+
+def act(policy: GamePolicy, games: Games) -> LogProbs:
+    """The policy's log-probabilities in the games as they stand."""
+    seen = games.observe()
+    return policy.log_probs(seen.site, seen.node, games.topology, seen.masks)
+
+
+def greedy(log_probs: LogProbs) -> np.ndarray:
+    """The most probable moves (B, 2)."""
+    return np.stack([own.argmax(1) for own in log_probs], 1)
+
+
+def candidates(log_probs: LogProbs, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Joint moves to try, (B, count, 2): the greedy pair, then draws without replacement from each operator (Gumbel
+    top-k, arXiv 1903.06059), a third of them beside the other's greedy move on either side."""
+    noisy = [own + rng.gumbel(size=own.shape) for own in log_probs]
+    drawn = np.stack([_ranked(own, count - 1) for own in noisy], 2)  # (B, count - 1, 2)
+    best = np.broadcast_to(greedy(log_probs)[:, None], drawn.shape)
+    kind = np.arange(drawn.shape[1]) % 3
+    kept = np.stack([kind == 1, kind == 2], 1)  # whose greedy move stays
+    return np.concatenate([best[:, :1], np.where(kept, best, drawn)], 1)
+
+
+def _ranked(noisy: np.ndarray, count: int) -> np.ndarray:
+    """The `count` best legal moves (B, count), best first; where fewer are legal, the last legal one again."""
+    width = min(count, noisy.shape[1])
+    order = np.argsort(-noisy, 1)[:, :width]
+    legal = np.isfinite(np.take_along_axis(noisy, order, 1)).sum(1)
+    places = np.minimum(np.arange(count), legal[:, None] - 1)
+    return np.take_along_axis(order, places, 1)
+
+
+def search(
+    games: Games, policy: GamePolicy, count: int, rng: np.random.Generator, draw: int, rounds: int = 0
+) -> np.ndarray:
+    """The candidates (B, 2) with the greatest welfare when the policy plays on greedily, to the end or for `rounds`.
+
+    `draw` numbers the noise that the forks meet, never the one the games themselves will meet. Ties go to the first,
+    the policy's own.
+    """
+    tried = candidates(act(policy, games), count, rng)
+    rows = np.repeat(np.arange(len(tried)), count)
+    forks = games.fork(rows, draw=draw)
+    welfare = forks.step(tried.reshape(-1, 2)).own.sum(1)
+    played = 1
+    while not forks.ended and (rounds == 0 or played < rounds):
+        welfare = welfare + forks.step(greedy(act(policy, forks))).own.sum(1)
+        played += 1
+    best = welfare.reshape(len(tried), count).argmax(1)
+    return tried[np.arange(len(tried)), best]

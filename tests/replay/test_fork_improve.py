@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from refork.envs.graph_game.game import Game
+from refork.envs.graph_game.generate import make_instance
+from refork.replay.fork_improve import act, candidates, greedy, search
+from refork.replay.games import Topology
+
+
+class Fixed:
+    """The same preferences in every state: a lower move is better, passing is worst."""
+
+    def log_probs(
+        self, site: np.ndarray, node: np.ndarray, topology: Topology, masks: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        def own(mask: np.ndarray) -> np.ndarray:
+            scores = np.where(mask, -np.arange(mask.shape[1], dtype=np.float64), -np.inf)
+            return scores - np.log(np.exp(scores).sum(1, keepdims=True))
+
+        return own(masks[0]), own(masks[1])
+
+
+def games(noise: float = 0.0) -> Game:
+    return Game([make_instance(f"charging-regular-n6-{k}", horizon=6) for k in range(3)], noise=noise)
+
+
+def play_greedily(game: Game) -> np.ndarray:
+    welfare = np.zeros(game.batch.games)
+    while not game.ended:
+        welfare += game.step(greedy(act(Fixed(), game))).welfare
+    return welfare
+
+
+def test_candidates_begin_with_the_policys_own_and_are_legal() -> None:
+    game = games()
+    masks = game.observe().masks
+    tried = candidates(act(Fixed(), game), 9, np.random.default_rng(0))
+    assert tried.shape == (3, 9, 2)
+    assert (tried[:, 0] == 0).all()
+    for operator in (0, 1):
+        assert masks[operator][np.arange(3)[:, None], tried[..., operator]].all()
+
+
+def test_more_candidates_than_moves_repeat_legal_ones() -> None:
+    masked = np.full((1, 4), -np.inf)
+    masked[0, [1, 3]] = np.log(0.5)
+    tried = candidates((masked, masked), 12, np.random.default_rng(0))
+    assert set(tried.ravel()) == {1, 3}
+
+
+def test_search_takes_the_move_that_playing_on_shows_to_be_best() -> None:
+    game = games()
+    found = search(game, Fixed(), 8, np.random.default_rng(1), draw=1)
+    tried = candidates(act(Fixed(), game), 8, np.random.default_rng(1))
+    for b in range(3):
+        values = []
+        for move in tried[b]:
+            fork = game.fork(np.array([b]))
+            first = fork.step(move[None]).welfare
+            values.append(float((first + play_greedily(fork))[0]))
+        assert found[b].tolist() == tried[b, int(np.argmax(values))].tolist()
+    assert game.t == 0
+
+
+def test_searching_every_round_beats_the_policy() -> None:
+    searched = games()
+    welfare = np.zeros(3)
+    while not searched.ended:
+        moves = search(searched, Fixed(), 12, np.random.default_rng(searched.t), draw=1)
+        welfare += searched.step(moves).welfare
+    assert (welfare >= play_greedily(games()) - 1e-9).all()
+    assert welfare.sum() > play_greedily(games()).sum()
+
+
+def test_forks_meet_other_noise_than_the_games_will() -> None:
+    game = games(noise=0.5)
+    same, other, again = (
+        game.fork(np.array([0, 0])),
+        game.fork(np.array([0, 0]), draw=3),
+        game.fork(np.array([0]), draw=3),
+    )
+    assert (same.demand[:, 0] == game.demand[:, 0]).all()
+    assert not np.allclose(other.demand[1:, 0], game.demand[1:, 0])
+    assert (other.demand[:, 0] == other.demand[:, 1]).all()
+    assert (other.demand[:, 0] == again.demand[:, 0]).all()
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_limited_search_counts_that_many_rounds(rounds: int) -> None:
+    game = games()
+    tried = candidates(act(Fixed(), game), 6, np.random.default_rng(2))
+    found = search(game, Fixed(), 6, np.random.default_rng(2), draw=1, rounds=rounds)
+    values = []
+    for move in tried[0]:
+        fork = game.fork(np.array([0]))
+        value = float(fork.step(move[None]).welfare[0])
+        for _ in range(rounds - 1):
+            value += float(fork.step(greedy(act(Fixed(), fork))).welfare[0])
+        values.append(value)
+    assert found[0].tolist() == tried[0, int(np.argmax(values))].tolist()
