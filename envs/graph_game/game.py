@@ -206,11 +206,15 @@ class Game:
         return other
 
     def restore(self, state: GameState, *, noise: Noise = "fresh", draw: int = 1) -> None:
-        """Go back to `state`. `same`: demand stays as it was drawn; `fresh`: the rounds from there on get noise number
-        `draw` of each game's seed."""
+        """Go back to `state`. `same`: demand stays as it was drawn; `fresh`: as after `redraw(draw)`."""
         self.state = state
         if noise == "fresh":
-            self.demand = np.concatenate([self.demand[: state.t], self._drawn(self.expected, draw)[state.t :]])
+            self.redraw(draw)
+
+    def redraw(self, draw: int) -> None:
+        """Give the rounds to come noise number `draw` of each game's seed; the present one has been seen and stays."""
+        seen = self.t + 1
+        self.demand = np.concatenate([self.demand[:seen], self._drawn(self.expected, draw)[seen:]])
 
 
 def _start(batch: Batch) -> GameState:
