@@ -1,4 +1,7 @@
-"""Every environment by its Gymnasium id. Importing this module registers them all."""
+"""Every environment by its id. Importing this module registers those for one agent with Gymnasium.
+
+Games of several agents are PettingZoo environments: `parallel_env(...)` makes them, and `make_env` like all others.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, TypeVar
 import gymnasium
 from refork.envs.chain import ChainEnv
 from refork.envs.forkable import BadInput, ExecutionCache, ForkableEnv
+from refork.envs.graph_game.env import GraphGameEnv
 from refork.envs.swe.env import SWEEnv
 from refork.envs.swe.repair_menu import RepairMenuEnv
 from refork.envs.swe.sandbox.base import Backend
@@ -53,11 +57,18 @@ def make_chain(task: str = "chain-0", backend: None = None, **options: Any) -> C
     return ChainEnv(task, **options)
 
 
+def parallel_env(cache: None = None, **options: Any) -> GraphGameEnv:
+    """Keywords: GraphGameEnv's own. A round is cheaper than any look-up in a cache."""
+    return GraphGameEnv(**options)
+
+
 FACTORIES: dict[str, Callable[..., Any]] = {
     "refork/SWE-v0": make_swe,
     "refork/RepairMenu-v0": make_repair_menu,
     "refork/Chain-v0": make_chain,
 }
+PARALLEL: dict[str, Callable[..., Any]] = {"refork/GraphGame-v0": parallel_env}
+"""Those with several agents, which Gymnasium's registry has no place for."""
 
 
 def make_env(
@@ -68,11 +79,12 @@ def make_env(
     `task`: an id or a task; `backend`: an open backend, or the name of one that the environment opens and closes.
     Raises BadInput for an unknown id, task or option; InfraFailure and UnsupportedHost when it cannot be opened.
     """
-    if env_id not in FACTORIES:
-        raise BadInput(f"no environment {env_id!r}; there are: {', '.join(FACTORIES)}")
+    factories = FACTORIES | PARALLEL
+    if env_id not in factories:
+        raise BadInput(f"no environment {env_id!r}; there are: {', '.join(factories)}")
     given = {"task": task, "cache": cache, **options} | ({} if backend is None else {"backend": backend})
     try:
-        return FACTORIES[env_id](**given)
+        return factories[env_id](**given)
     except TypeError as error:
         raise BadInput(f"options of {env_id}: {error}") from error
 
