@@ -123,7 +123,7 @@ def test_wrong_options_are_named(options: dict, message: str) -> None:
 
 
 def test_an_unknown_kind_names_those_there_are() -> None:
-    with pytest.raises(ValueError, match="no agent 'llm'; there are: edit_scorer"):
+    with pytest.raises(ValueError, match="no agent 'llm'; there are: edit_scorer, cross_graph"):
         make_policy("llm", {})
 
 
