@@ -1,4 +1,4 @@
-"""Collects experience from a pool of Ray actors. A lost actor costs its group a second asking, never the run."""
+"""Collects experience from a pool of Ray actors. A lost actor costs its unit a second asking, never the run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from refork.cluster.collector import Sink
 from refork.cluster.local_ray import LocalRay, ray
+from refork.cluster.playing import PlayerSpec, Unit
 from refork.cluster.resources import kernel_oom_kills
-from refork.cluster.rollout import Rollout, RolloutSpec
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.envs.swe.sandbox.base import UnsupportedHost
-from refork.replay.counterfactual import ForkConfig, GroupRequest, lost_group
-from refork.replay.trajectory import TaskExperience
+from refork.replay.experience import Experience
+from refork.replay.player import GroupRequest
 
 log = logging.getLogger("refork.actors")
 
 ASKINGS = 2
-"""A group whose player dies is asked once more (everything in it is seeded, so it is the same group); then it is
+"""A unit whose player dies is asked once more (everything in it is seeded, so it plays the same); then it is
 lost: what kills every player must not kill the run."""
 
 
@@ -31,28 +31,28 @@ class PoolLimits:
     """When the pool gives up on an actor, and on itself."""
 
     deadline_s: float = 1800.0
-    """Seconds one group may take; then its actor is killed and replaced."""
+    """Seconds one unit may take; then its actor is killed and replaced."""
     restarts: int = 20
-    """Actors replaced in a row without a group played in between; then the run stops."""
+    """Actors replaced in a row without a unit played in between; then the run stops."""
     backoff_s: float = 0.5
     """Pause before the first replacement, doubled with each one in a row, at most 30 s."""
 
 
 @dataclass
 class _Work:
-    """One request on its way."""
+    """One unit on its way."""
 
     index: int
-    request: GroupRequest
+    unit: Unit
     askings: int = 0
     since: float = 0.0
 
 
 class RayCollector:
-    """Plays groups on `actors` actors; results do not depend on how many there are."""
+    """Plays units on `actors` actors; results do not depend on how many there are."""
 
     def __init__(
-        self, spec: RolloutSpec, actors: int, sinks: Sequence[Sink] = (), limits: PoolLimits | None = None
+        self, spec: PlayerSpec, actors: int, sinks: Sequence[Sink] = (), limits: PoolLimits | None = None
     ) -> None:
         """Starts Ray and the actors. Raises BadInput for more actors than cores, InfraFailure."""
         self._spec, self._sinks, self._limits = spec, tuple(sinks), limits or PoolLimits()
@@ -70,22 +70,22 @@ class RayCollector:
         requests: Sequence[GroupRequest],
         weights: Mapping[str, np.ndarray],
         version: int,
-        forks: ForkConfig | None = None,
+        how: Any = None,
         baseline: str = "",
         record: bool = True,
-    ) -> list[TaskExperience]:
-        """One experience per request, in their order. Raises InfraFailure when actors die faster than they play."""
+    ) -> list[Any]:
+        """Experience in the order of the requests. Raises InfraFailure when actors die faster than they play."""
         self._fill()
         shared = self._share(weights, version)
-        waiting = deque(_Work(i, request) for i, request in enumerate(requests))
+        waiting = deque(_Work(i, unit) for i, unit in enumerate(self._spec.units(requests)))
         running: dict[Any, tuple[Any, _Work]] = {}
-        played: dict[int, TaskExperience] = {}
+        played: dict[int, Any] = {}
         try:
             while waiting or running:
                 while waiting and self._idle:
                     work, actor = waiting.popleft(), self._idle.popleft()
                     work.since = time.monotonic()
-                    running[actor.play.remote(work.request, shared, version, forks, baseline)] = (actor, work)
+                    running[actor.play.remote(work.unit, shared, version, how, baseline)] = (actor, work)
                 for ref in self._finished(running):
                     actor, work = running.pop(ref)
                     result = self._result(ref, actor, work)
@@ -99,7 +99,7 @@ class RayCollector:
             for actor, _ in running.values():  # nothing plays on unseen; the next collection starts new ones
                 ray.kill(actor)
             raise
-        return [played[i] for i in range(len(requests))]
+        return [played[i] for i in sorted(played)]
 
     def start_actors(self) -> None:
         """Have all actors up before the first collection (which would start them otherwise)."""
@@ -132,12 +132,12 @@ class RayCollector:
         late = time.monotonic() - self._limits.deadline_s
         for actor, work in running.values():
             if work.since < late:
-                log.warning("%s: no answer for %.0f s, actor killed", work.request.task, self._limits.deadline_s)
+                log.warning("%s: no answer for %.0f s, actor killed", work.unit.task, self._limits.deadline_s)
                 ray.kill(actor)
         return done
 
-    def _result(self, ref: Any, actor: Any, work: _Work) -> TaskExperience | None:
-        """The group, a lost group, or None when it is to be asked again. The actor, or its successor, is idle again."""
+    def _result(self, ref: Any, actor: Any, work: _Work) -> Experience | None:
+        """The experience, a lost one, or None: to be asked again. The actor, or its successor, is idle again."""
         try:
             result = ray.get(ref)
         except ray.exceptions.RayTaskError as error:
@@ -150,23 +150,23 @@ class RayCollector:
         self._idle.append(actor)
         return result
 
-    def _lost(self, actor: Any, work: _Work, cause: str) -> TaskExperience | None:
+    def _lost(self, actor: Any, work: _Work, cause: str) -> Experience | None:
         self._oom_kills = kernel_oom_kills()
         work.askings += 1
         self._failures += 1
         self.replaced += 1
         if self._failures > self._limits.restarts:
             raise InfraFailure(f"{self._failures} rollout actors died in a row, the last one: {cause}")
-        log.warning("rollout actor lost at %s (%s); replaced", work.request.task, cause)
+        log.warning("rollout actor lost at %s (%s); replaced", work.unit.task, cause)
         ray.kill(actor)
         time.sleep(min(30.0, self._limits.backoff_s * 2 ** (self._failures - 1)))
         self._idle.append(self._new_actor())
         if work.askings < ASKINGS:
             return None
-        return lost_group(work.request, f"rollout actor lost: {cause}")
+        return self._spec.lost(work.unit, f"rollout actor lost: {cause}")
 
     def _new_actor(self) -> Any:
-        remote = ray.remote(Rollout).options(num_cpus=1, max_restarts=0, max_task_retries=0)
+        remote = ray.remote(self._spec.player()).options(num_cpus=1, max_restarts=0, max_task_retries=0)
         return remote.remote(self._spec)
 
 

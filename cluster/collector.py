@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from refork.cluster.rollout import Rollout, RolloutSpec
+from refork.cluster.playing import Player, PlayerSpec
 from refork.envs.forkable import InfraFailure
-from refork.replay.counterfactual import ForkConfig, GroupRequest
-from refork.replay.store import TrajectoryStore
-from refork.replay.trajectory import TaskExperience
-from refork.trainers.config import JobConfig
+from refork.replay.experience import ExperienceStore
+from refork.replay.player import GroupRequest
 
-Sink = Callable[[TaskExperience], None]
-"""Gets every group as soon as it has been played, before the batch is complete: the progress display."""
+Sink = Callable[[Any], None]
+"""Gets every experience as soon as it has been played, before the batch is complete: the progress display."""
 
 
 class GroupCollector(Protocol):
@@ -25,11 +23,11 @@ class GroupCollector(Protocol):
         requests: Sequence[GroupRequest],
         weights: Mapping[str, np.ndarray],
         version: int,
-        forks: ForkConfig | None = None,
+        how: Any = None,
         baseline: str = "",
         record: bool = True,
-    ) -> list[TaskExperience]:
-        """One experience per request, in their order.
+    ) -> list[Any]:
+        """One experience per unit of work (`cluster/playing.py`), in the order of the requests.
 
         `baseline`: play that policy of the environment instead of the weights. `record`: hand groups to the sinks.
         """
@@ -39,35 +37,36 @@ class GroupCollector(Protocol):
 
 
 class LocalCollector:
-    """Plays groups one after the other in this process."""
+    """Plays units one after the other in this process."""
 
-    def __init__(self, spec: RolloutSpec, sinks: Sequence[Sink] = ()) -> None:
-        self._rollout, self._sinks = Rollout(spec), tuple(sinks)
+    def __init__(self, spec: PlayerSpec, sinks: Sequence[Sink] = ()) -> None:
+        self._spec, self._sinks = spec, tuple(sinks)
+        self._player: Player = spec.player()(spec)
 
     def collect(
         self,
         requests: Sequence[GroupRequest],
         weights: Mapping[str, np.ndarray],
         version: int,
-        forks: ForkConfig | None = None,
+        how: Any = None,
         baseline: str = "",
         record: bool = True,
-    ) -> list[TaskExperience]:
-        played: list[TaskExperience] = []
-        for request in requests:
-            played.append(self._rollout.play(request, weights, version, forks, baseline))
+    ) -> list[Any]:
+        played: list[Any] = []
+        for unit in self._spec.units(requests):
+            played.append(self._player.play(unit, weights, version, how, baseline))
             for sink in self._sinks if record else ():
                 sink(played[-1])
         return played
 
     def close(self) -> None:
-        self._rollout.close()
+        self._player.close()
 
 
 class RecordedCollector:
     """Writes what another collector collects to the run's store before handing it on."""
 
-    def __init__(self, inner: GroupCollector, store: TrajectoryStore) -> None:
+    def __init__(self, inner: GroupCollector, store: ExperienceStore) -> None:
         self._inner, self._store = inner, store
 
     def collect(
@@ -75,12 +74,12 @@ class RecordedCollector:
         requests: Sequence[GroupRequest],
         weights: Mapping[str, np.ndarray],
         version: int,
-        forks: ForkConfig | None = None,
+        how: Any = None,
         baseline: str = "",
         record: bool = True,
-    ) -> list[TaskExperience]:
+    ) -> list[Any]:
         """Raises InfraFailure when the store cannot be written."""
-        played = self._inner.collect(requests, weights, version, forks, baseline, record)
+        played = self._inner.collect(requests, weights, version, how, baseline, record)
         if record:
             try:
                 self._store.write(version, played)
@@ -92,11 +91,10 @@ class RecordedCollector:
         self._inner.close()
 
 
-def open_collector(job: JobConfig, sinks: Sequence[Sink] = ()) -> GroupCollector:
-    """As `job.rollout` says: in this process, or Ray actors (Ray is imported only then)."""
-    spec = RolloutSpec(job.env, job.agent.kind)
-    if job.rollout.actors == 0:
+def open_collector(spec: PlayerSpec, actors: int, sinks: Sequence[Sink] = ()) -> GroupCollector:
+    """In this process for 0 actors, else that many Ray actors (Ray is imported only then)."""
+    if actors == 0:
         return LocalCollector(spec, sinks)
     from refork.cluster.actors import RayCollector
 
-    return RayCollector(spec, job.rollout.actors, sinks)
+    return RayCollector(spec, actors, sinks)

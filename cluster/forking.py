@@ -83,7 +83,7 @@ def _decision(rollout: Trajectory, step: int) -> Decision:
 
 
 def _policy(job: JobConfig, source: TaskSource, checkpoint: Path) -> Policy:
-    trainer = build_trainer(job, source)
+    trainer = build_trainer(job, source.feature_names)
     trainer.load_state_dict(read(find(checkpoint)).state["trainer"])
     return make_policy(job.agent.kind, trainer.weights())
 

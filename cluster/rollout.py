@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,15 @@ class RolloutSpec:
     open_envs: int = 64
     """Environments kept open, with what they have worked out; the least recently used is closed first."""
 
+    def player(self) -> type[Rollout]:
+        return Rollout
+
+    def units(self, requests: Sequence[GroupRequest]) -> Sequence[GroupRequest]:
+        return requests
+
+    def lost(self, unit: GroupRequest, reason: str) -> TaskExperience:
+        return lost_group(unit, reason)
+
 
 class Rollout:
     """Owns environments and a policy of some version. One thread."""
@@ -39,10 +48,10 @@ class Rollout:
 
     def play(
         self,
-        request: GroupRequest,
+        unit: GroupRequest,
         weights: Mapping[str, np.ndarray],
         version: int,
-        forks: ForkConfig | None = None,
+        how: ForkConfig | None = None,
         baseline: str = "",
     ) -> TaskExperience:
         """One group under `weights`, or under the named `baseline` of the environment.
@@ -50,11 +59,11 @@ class Rollout:
         An environment that cannot be made is an infra outcome of the group, not an exception.
         """
         try:
-            env = self._env(request.task)
+            env = self._env(unit.task)
         except InfraFailure as failure:
-            return lost_group(request, str(failure))
+            return lost_group(unit, str(failure))
         policy = self._source.baselines()[baseline].policy if baseline else self._acting(weights, version)
-        return collect_group(env, policy, request, forks, version)
+        return collect_group(env, policy, unit, how, version)
 
     def pid(self) -> int:
         """The process this one lives in."""

@@ -13,15 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from refork.cluster.checkpoint import Checkpoint, CheckpointStore
-from refork.cluster.collector import GroupCollector, RecordedCollector, open_collector
-from refork.cluster.evaluation import PolicyEvaluator, spread_over_packages
+from refork.cluster.collector import RecordedCollector, open_collector
+from refork.cluster.family import Family, open_family
 from refork.cluster.resources import check_resources
 from refork.cluster.run_folder import RunFolder
-from refork.cluster.tasks import TaskSource, task_source
 from refork.cluster.tracking import Sink, Tracking, open_tracking
 from refork.envs.forkable import BadInput, InfraFailure
-from refork.replay.store import TrajectoryStore
-from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import JobConfig
 from refork.trainers.loop import Loop, Trainer
 from refork.trainers.make import make_trainer
@@ -31,9 +28,9 @@ log = logging.getLogger("refork.training")
 
 
 class Display(Sink, Protocol):
-    """Shows a run: every group as it comes, and the metrics of every update."""
+    """Shows a run: every experience as it comes, and the metrics of every update."""
 
-    def group(self, experience: TaskExperience) -> None: ...
+    def group(self, experience: Any) -> None: ...
 
 
 @dataclass
@@ -55,7 +52,7 @@ class Parts:
     """What a run is made of before it has a folder, so that bad input leaves nothing behind."""
 
     job: JobConfig
-    source: TaskSource
+    family: Family
     sampler: TaskSampler
     trainer: Trainer
 
@@ -65,9 +62,9 @@ def prepare(job: JobConfig) -> Parts:
     torch.set_num_threads(1)
     seed_global_generators(job.seed)
     check_resources(job.rollout.actors)
-    source = task_source(job.env)
-    sampler = TaskSampler(source.names("train"), job.seed, job.trainer.quarantine)
-    return Parts(job, source, sampler, build_trainer(job, source))
+    family = open_family(job)
+    sampler = TaskSampler(family.names("train"), job.seed, job.trainer.quarantine)
+    return Parts(job, family, sampler, build_trainer(job, family.feature_names))
 
 
 def seed_global_generators(seed: int) -> None:
@@ -86,7 +83,7 @@ def train(parts: Parts, folder: RunFolder, display: Display, resume: bool = Fals
     job = parts.job
     with ExitStack() as stack:
         stack.callback(folder.close)
-        stack.callback(parts.source.close)
+        stack.callback(parts.family.close)
         store = CheckpointStore(folder.checkpoints, job.checkpoint.keep, lambda: {"job": job.model_dump(mode="json")})
         loop = _assemble(parts, folder, store, store.load_newest() if resume else None, display, stack)
         boundary = _Boundary(loop)
@@ -123,24 +120,25 @@ def _assemble(
     display: Display,
     stack: ExitStack,
 ) -> Loop:
-    job = parts.job
+    job, family = parts.job, parts.family
     tracking = _open_tracking(job, folder, start, display)
     stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
-    trajectories = TrajectoryStore(folder.trajectories)
-    trajectories.drop_from(start.step if start else 0)
-    collector = RecordedCollector(open_collector(job, [display.group]), trajectories)
+    experience = family.store(folder.trajectories)
+    experience.drop_from(start.step if start else 0)
+    players = open_collector(family.spec, job.rollout.actors, [display.group])
+    collector = RecordedCollector(players, experience)
     stack.callback(collector.close)
-    evaluator = _evaluator(job, parts.source, collector)
-    loop = Loop(job, parts.trainer, parts.sampler, collector, tracking, store, evaluator)
+    evaluator = family.evaluator(collector) if job.evaluate.every else None
+    loop = Loop(job, parts.trainer, parts.sampler, collector, tracking, store, evaluator, family.summarise)
     if start:
         loop.load_state_dict(start.state)
     return loop
 
 
-def build_trainer(job: JobConfig, source: TaskSource) -> Trainer:
-    """The trainer of the job. Raises BadInput for options that its agent does not take."""
+def build_trainer(job: JobConfig, feature_names: Any) -> Trainer:
+    """The trainer for observations with these features. Raises BadInput for options that its agent does not take."""
     try:
-        return make_trainer(job, source.feature_names)
+        return make_trainer(job, feature_names)
     except ValueError as error:
         raise BadInput(str(error)) from error
 
@@ -157,12 +155,3 @@ def _open_tracking(job: JobConfig, folder: RunFolder, start: Checkpoint | None, 
         start.step if start else None,
         {"display": display},
     )
-
-
-def _evaluator(job: JobConfig, source: TaskSource, collector: GroupCollector) -> PolicyEvaluator | None:
-    if job.evaluate.every == 0:
-        return None
-    tasks = spread_over_packages(source.names("validation"), source.package, job.evaluate.tasks)
-    if not tasks:
-        raise BadInput("evaluate.every: there are no validation tasks; set it to 0 or choose env.validation packages")
-    return PolicyEvaluator(collector, tasks, job.seed, job.evaluate.attempts)

@@ -13,13 +13,9 @@ from refork.envs.home import check_writable
 from refork.envs.swe.tasks import Split
 from refork.trainers.config import JobConfig
 from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:
-    from refork.cluster.judgement import Judgement
-
-
-PACKAGES_A_TABLE = 5
+    from refork.cluster.family import Report
 
 
 def evaluate(
@@ -30,11 +26,13 @@ def evaluate(
     attempts: int | None = None,
     tasks: int | None = None,
     baselines: bool = True,
+    forks: int = 0,
     actors: int | None = None,
     out: Path | None = None,
 ) -> int:
-    """Judge a checkpoint: resolved share, sampled and greedy, with 95 % bootstrap intervals over tasks, and pass@k.
+    """Judge a checkpoint, sampled and greedy, with 95 % bootstrap intervals over tasks.
 
+    Tasks: resolved share and pass@k. Games: fraction of the bound by domain, coupling and size, regret, what failed.
     The untrained policy and the environment's baselines are judged beside it. Attempts that the machinery failed
     are listed at the end and count neither way.
 
@@ -50,6 +48,8 @@ def evaluate(
         Tasks to play, evenly over packages; 0: all; default: as the run's job says.
     baselines
         Judge the untrained policy and the environment's baselines too.
+    forks
+        Games: try that many joint moves at every round by going back, and take the best; 0: do not.
     actors
         Rollout actors; 0: in this process; default: as the run's job says.
     out
@@ -59,6 +59,7 @@ def evaluate(
 
     from refork.cluster.checkpoint import read
     from refork.cluster.evaluating import evaluate_checkpoint
+    from refork.cluster.tracking import read_metrics
 
     loaded = read(path)
     job = _adjusted(JobConfig.model_validate(loaded.meta["job"]), attempts, tasks, actors)
@@ -66,9 +67,10 @@ def evaluate(
     if not target.parent.is_dir():
         raise BadInput(f"--out {target}: there is no folder {target.parent}")
     check_writable(target.parent, "choose another --out")
-    judgements = evaluate_checkpoint(loaded, job, split, baselines, _say)
-    _write(target, {"checkpoint": str(path), "step": loaded.step, "split": split}, judgements)
-    _show(judgements, job.evaluate.pass_k)
+    history = [row for row in read_metrics(path.parent.parent / "metrics.jsonl") if row["step"] <= loaded.step]
+    report = evaluate_checkpoint(loaded, job, split, baselines, _say, forks, history)
+    _write(target, {"checkpoint": str(path), "step": loaded.step, "split": split}, report)
+    _show(report)
     print(f"written to {target}")
     return 0
 
@@ -93,35 +95,16 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _write(path: Path, head: dict[str, Any], judgements: list[Judgement]) -> None:
+def _write(path: Path, head: dict[str, Any], report: Report) -> None:
     try:
-        path.write_text(json.dumps({**head, "results": [j.to_json() for j in judgements]}, indent=1) + "\n")
+        path.write_text(json.dumps({**head, "results": report.to_json()}, indent=1) + "\n")
     except OSError as error:
         raise BadInput(f"--out {path}: cannot be written: {error.strerror}") from error
 
 
-def _show(judgements: list[Judgement], pass_k: tuple[int, ...]) -> None:
+def _show(report: Report) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
-    table = Table("policy", "mode", "resolved [95 %]", *(f"pass@{k}" for k in pass_k), "tasks", "attempts", "unjudged")
-    for j in judgements:
-        passed = [f"{j.pass_at[k]:.3f}" if k in j.pass_at else "-" for k in pass_k]
-        counts = (str(j.tasks), str(j.attempts), str(len(j.unjudged)))
-        table.add_row(j.policy, j.mode, str(j.resolved or "-"), *passed, *counts)
-    console.print(table)
-    for table in _by_package(judgements):
+    for table in report.tables():
         console.print(table)
-    for j in judgements:
-        for u in j.unjudged:
-            console.print(f"not judged: {j.policy} {j.mode} {u.task} attempt {u.attempt}: {u.reason}", highlight=False)
-
-
-def _by_package(judgements: list[Judgement]) -> list[Table]:
-    """Resolved shares per package, a few packages a table so that it fits."""
-    packages = sorted({name for j in judgements for name in j.by_package})
-    tables = []
-    for start in range(0, len(packages), PACKAGES_A_TABLE):
-        some = packages[start : start + PACKAGES_A_TABLE]
-        tables.append(Table("by package", "mode", *some))
-        for j in judgements:
-            tables[-1].add_row(j.policy, j.mode, *(str(j.by_package.get(name, "-")) for name in some))
-    return tables
+    for note in report.notes():
+        console.print(note, highlight=False, markup=False)

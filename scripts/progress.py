@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from refork.replay.trajectory import TaskExperience
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -15,12 +15,22 @@ from rich.text import Text
 WINDOW = 20
 """Updates that rates and shares are taken over."""
 
+Headline = Callable[[Sequence[Mapping[str, float]]], list[str]]
+
 
 class Progress:
-    """Rate, resolved share, forks, cache hits, time left."""
+    """Rate, what the family of environments has to say of the latest updates, infra errors, time left."""
 
-    def __init__(self, updates: int, done: int = 0, console: Console | None = None, interval_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        updates: int,
+        headline: Headline,
+        done: int = 0,
+        console: Console | None = None,
+        interval_s: float = 5.0,
+    ) -> None:
         """`updates`: of the whole run; `done`: already behind a resumed one. Plain lines come every `interval_s`."""
+        self._headline = headline
         self._updates, self._done, self._interval = updates, done, interval_s
         self._console = console or Console(file=sys.stderr)
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
@@ -30,8 +40,8 @@ class Progress:
         if self._live:
             self._live.start()
 
-    def group(self, experience: TaskExperience) -> None:
-        """A group was played."""
+    def group(self, experience: Any) -> None:
+        """A unit of work was played."""
         self._groups += 1
         if self._live:
             self._live.update(Text(self._line()))
@@ -59,21 +69,12 @@ class Progress:
             seconds = sum(s for s, _ in self._recent)
             rows = [row for _, row in self._recent]
             parts.append(f"{_sum(rows, 'trajectories') / max(seconds, 1e-9):.1f} episodes/s")
-            parts += self._shares(rows)
+            parts += self._headline(rows)
+            if infra := _sum(rows, "infra_errors"):
+                parts.append(f"infra errors {infra:.0f}")
             left = (self._updates - self._done) * seconds / len(rows)
             parts.append(f"{_clock(left)} left")
         return "  ".join(parts)
-
-    def _shares(self, rows: list[Mapping[str, float]]) -> list[str]:
-        parts = []
-        if judged := [row["resolved"] for row in rows if "resolved" in row]:
-            parts.append(f"resolved {sum(judged) / len(judged):.2f}")
-        parts.append(f"forks {_sum(rows, 'branches'):.0f}")
-        if steps := _sum(rows, "steps"):
-            parts.append(f"cache hits {1 - _sum(rows, 'steps_executed') / steps:.2f}")
-        if infra := _sum(rows, "infra_errors"):
-            parts.append(f"infra errors {infra:.0f}")
-        return parts
 
 
 def _sum(rows: list[Mapping[str, float]], name: str) -> float:

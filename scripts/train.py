@@ -65,7 +65,7 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
     folder = open_folder()
     print(f"run folder: {folder.path}", file=sys.stderr)
     try:
-        totals = run(parts, folder, Progress(config.trainer.updates), resumed_with is not None)
+        totals = run(parts, folder, Progress(config.trainer.updates, parts.family.headline), resumed_with is not None)
     except (KeyboardInterrupt, InfraFailure):
         again = shlex.join(["refork", "train", str(folder.path), "--resume", *(resumed_with or ())])
         print(f"to go on: {again}", file=sys.stderr)  # a resumed run's own overrides are not in its job file

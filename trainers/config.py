@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
@@ -75,6 +75,8 @@ class CheckpointConfig(Config):
 class TrainerConfig(Config):
     """What every algorithm has; each `trainers/ALGORITHM/config.py` extends it as `AlgorithmConfig`."""
 
+    learns_from: ClassVar[str] = "tasks"
+    """The kind of experience it takes: tasks played by one agent, or games of two."""
     kind: str
     """Algorithm: a folder of `trainers/`."""
     updates: int = Field(100, ge=1)

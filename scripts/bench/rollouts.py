@@ -64,7 +64,7 @@ def main() -> None:
         job = job.model_copy(update={"env": EnvConfig(id=job.env.id, tasks=given.tasks)})
         source = task_source(job.env)
         tasks = spread_over_packages(source.names("train"), source.package, count)
-        weights = build_trainer(job, source).weights()
+        weights = build_trainer(job, source.feature_names).weights()
         measure(job, weights, tasks, 1, 1, "off")
         result: dict[str, float] = {}
         for actors in range(1, min(2, cores()) + 1):

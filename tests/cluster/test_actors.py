@@ -38,25 +38,27 @@ FORKS = ForkConfig(which="all", forks=1.0)
 class Fatal(Rollout):
     """Its process dies when asked for chain-13, hangs when asked for chain-17, and cannot run chain-19."""
 
-    def play(self, request: GroupRequest, *rest: Any, **more: Any) -> TaskExperience:
-        if request.task == "chain-13":
+    def play(self, unit: GroupRequest, *rest: Any, **more: Any) -> TaskExperience:
+        if unit.task == "chain-13":
             os.kill(os.getpid(), signal.SIGKILL)
-        if request.task == "chain-17":
+        if unit.task == "chain-17":
             time.sleep(600)
-        if request.task == "chain-19":
+        if unit.task == "chain-19":
             raise UnsupportedHost("no daemon here")
-        return super().play(request, *rest, **more)
+        return super().play(unit, *rest, **more)
+
+
+class FatalSpec(RolloutSpec):
+    def player(self) -> type[Fatal]:
+        return Fatal
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[RayCollector]:
     """One cluster for the tests of this file."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(actors, "Rollout", Fatal)
-    collector = RayCollector(SPEC, 2, limits=PoolLimits(backoff_s=0.01, restarts=2))
+    collector = RayCollector(FatalSpec(SPEC.env, SPEC.agent), 2, limits=PoolLimits(backoff_s=0.01, restarts=2))
     yield collector
     collector.close()
-    patch.undo()
     assert holders(collector._cluster.folder) == []
     assert not collector._cluster.folder.exists()
 

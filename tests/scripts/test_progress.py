@@ -2,18 +2,27 @@
 
 import io
 import re
+from collections.abc import Mapping, Sequence
 
 import pytest
+from refork.cluster.task_family import TaskFamily
 from refork.replay.trajectory import TaskExperience
 from refork.scripts.progress import Progress
+from refork.trainers.config import JobConfig
 from rich.console import Console
 
 ROW = {"trajectories": 12.0, "steps": 100.0, "steps_executed": 25.0, "branches": 3.0, "resolved": 0.5}
 
 
+def _headline(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    return TaskFamily(JobConfig.model_validate({"env": {"id": "refork/Chain-v0"}, "trainer": {}})).headline(rows)
+
+
 def _shown(rows: list[dict[str, float]], *, terminal: bool, interval_s: float = 0.0) -> str:
     out = io.StringIO()
-    progress = Progress(4, console=Console(file=out, force_terminal=terminal, width=200), interval_s=interval_s)
+    progress = Progress(
+        4, _headline, console=Console(file=out, force_terminal=terminal, width=200), interval_s=interval_s
+    )
     for step, row in enumerate(rows, 1):
         progress.group(TaskExperience("t", 0, ()))
         progress.log(step, row)
