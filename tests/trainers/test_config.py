@@ -6,6 +6,7 @@ import tomllib
 from importlib.resources import files
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from refork.envs.chain import START, ChainEnv
@@ -13,7 +14,7 @@ from refork.replay.fork_points import RULES
 from refork.trainers.config import JobConfig, algorithms, trainer_config_class
 from refork.trainers.crr.advantages import CrrForm
 from refork.trainers.crr.config import AlgorithmConfig
-from refork.trainers.make import make_trainer
+from refork.trainers.make import AGENTS, make_trainer
 
 RECIPES = sorted(p.name for p in files("refork.trainers.recipes").iterdir() if p.name.endswith(".toml"))
 
@@ -38,10 +39,11 @@ def test_the_chain_recipe_starts_where_the_chain_says() -> None:
 @pytest.mark.parametrize("kind", algorithms())
 def test_every_algorithm_has_a_config_and_a_trainer(kind: str) -> None:
     assert trainer_config_class(kind)(kind=kind).kind == kind
-    job = JobConfig.model_validate({"trainer": {"kind": kind}})
+    agent = AGENTS[trainer_config_class(kind).learns_from]
+    job = JobConfig.model_validate({"trainer": {"kind": kind}, "agent": {"kind": agent}})
     assert type(job.trainer) is trainer_config_class(kind)
-    trainer = make_trainer(job, ("a", "b"))
-    assert trainer.weights()["skip"].shape == (2,)
+    trainer = make_trainer(job, {"edit_scorer": ("a", "b"), "cross_graph": (("a", "b"), ("c",))}[agent])
+    assert all(isinstance(array, np.ndarray) for array in trainer.weights().values())
     trainer.load_state_dict(trainer.state_dict())
 
 
@@ -89,3 +91,9 @@ def test_every_field_has_its_help() -> None:
     for kind in algorithms():
         for name, field in trainer_config_class(kind).model_fields.items():
             assert field.description, f"{kind}.{name}"
+
+
+def test_a_trainer_is_not_given_an_agent_it_cannot_train() -> None:
+    job = JobConfig.model_validate({"trainer": {"kind": "pmd"}})
+    with pytest.raises(ValueError, match="agent.kind 'edit_scorer': trainer pmd trains cross_graph"):
+        make_trainer(job, ("a", "b"))
