@@ -6,18 +6,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 from pettingzoo import ParallelEnv
-from refork.envs.forkable import BadInput, Noise, Outcome, Reward, StateMismatch, StateRef
+from refork.envs.forkable import Noise, Outcome, Reward, StateMismatch, StateRef
 from refork.envs.graph_game.game import Alignment, Clearing, Game, GameState
-from refork.envs.graph_game.generate import make_instance
 from refork.envs.graph_game.instance import AGENTS, Instance
 from refork.envs.graph_game.observe import observe
-from refork.envs.graph_game.seat import VIEWS, Seat, SeatObservation, View
+from refork.envs.graph_game.opening import check_options, open_instance, padded_sizes
+from refork.envs.graph_game.seat import Seat, SeatObservation, View
 
 Infos = dict[str, dict[str, Any]]
 SEEDS = 2**31
@@ -33,7 +34,7 @@ class GraphGameEnv(ParallelEnv[str, SeatObservation, int]):
 
     def __init__(
         self,
-        task: str | Instance = "charging-regular-n20-0",
+        task: str | Path | Instance = "charging-regular-n20-0",
         *,
         view: View = "masked",
         alignment: Alignment = "general",
@@ -42,11 +43,14 @@ class GraphGameEnv(ParallelEnv[str, SeatObservation, int]):
         max_sites: int | None = None,
         max_nodes: int | None = None,
     ) -> None:
-        """`task`: an instance, or the name of a generated one. `max_sites`, `max_nodes`: what observations and
-        actions are padded to (default: the instance's own sizes). Raises BadInput."""
-        self.instance = make_instance(task) if isinstance(task, str) else task
-        _check_options(view, alignment, clearing, noise)
-        sizes = _sizes(self.instance, max_sites, max_nodes)
+        """`task`: an instance, the folder of one, or the name of a generated one.
+
+        `max_sites`, `max_nodes`: what observations and actions are padded to (default: the instance's own sizes).
+        Raises BadInput.
+        """
+        self.instance = open_instance(task)
+        check_options(view, alignment, clearing, noise)
+        sizes = padded_sizes(self.instance, max_sites, max_nodes)
         self._options: dict[str, Any] = {"alignment": alignment, "clearing": clearing, "noise": noise}
         self._seats = {agent: Seat.of(self.instance, i, sizes, view) for i, agent in enumerate(AGENTS)}
         self.observation_spaces = {agent: seat.observation_space() for agent, seat in self._seats.items()}
@@ -152,28 +156,3 @@ class GraphGameEnv(ParallelEnv[str, SeatObservation, int]):
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _check_options(view: str, alignment: str, clearing: str, noise: float) -> None:
-    choices = (
-        ("view", view, VIEWS),
-        ("alignment", alignment, get_args(Alignment)),
-        ("clearing", clearing, get_args(Clearing)),
-    )
-    for name, value, known in choices:
-        if value not in known:
-            raise BadInput(f"{name}={value!r} of a graph game: expected one of {', '.join(known)}")
-    if not 0 <= noise < 1:
-        raise BadInput(f"noise={noise!r} of a graph game: expected a share of demand, at least 0 and below 1")
-
-
-def _sizes(instance: Instance, max_sites: int | None, max_nodes: int | None) -> tuple[int, int]:
-    """Of sites and supply nodes, padded."""
-    sizes = []
-    for count, size, what in ((instance.sites, max_sites, "sites"), (instance.nodes, max_nodes, "nodes")):
-        if size is not None and size < count:
-            raise BadInput(
-                f"max_{what}={size}: the game {instance.name!r} has {count} {what}; pad to at least that many"
-            )
-        sizes.append(count if size is None else size)
-    return sizes[0], sizes[1]
