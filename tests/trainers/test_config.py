@@ -95,5 +95,5 @@ def test_every_field_has_its_help() -> None:
 
 def test_a_trainer_is_not_given_an_agent_it_cannot_train() -> None:
     job = JobConfig.model_validate({"trainer": {"kind": "pmd"}})
-    with pytest.raises(ValueError, match="agent.kind 'edit_scorer': trainer pmd trains cross_graph"):
+    with pytest.raises(ValueError, match=r"agent\.kind 'edit_scorer': trainer pmd trains cross_graph"):
         make_trainer(job, ("a", "b"))
