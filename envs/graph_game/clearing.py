@@ -65,8 +65,25 @@ def clear(batch: Batch, now: Round) -> np.ndarray:
     chosen = np.flatnonzero((site_limit[site] > TINY) & (node_limit[node] > TINY) & (value > 0))
     if len(chosen):
         active = _activate(batch, site_limit, node_limit, chosen)
-        flow[chosen] = _fill(active, _feasible(active, _ascend(active, value[chosen])), value[chosen])
+        relative = value[chosen] / _mean_of_game(value[chosen], site[chosen] // now.site_limit.shape[1])
+        flow[chosen] = _fill(active, _feasible(active, _ascend(active, relative)), value[chosen])
     return flow
+
+
+def within_limits(batch: Batch, now: Round, flow: np.ndarray) -> np.ndarray:
+    """Flow (P,) scaled down where it breaks a limit, however little; none where a limit is next to nothing."""
+    site_limit, node_limit = now.site_limit.ravel(), now.node_limit.ravel()
+    site, node = batch.topology.pairs
+    chosen = np.flatnonzero((flow > 0) & (site_limit[site] > TINY) & (node_limit[node] > TINY))
+    kept = np.zeros_like(flow)
+    if len(chosen):
+        kept[chosen] = _feasible(_activate(batch, site_limit, node_limit, chosen), flow[chosen])
+    return kept
+
+
+def _mean_of_game(value: np.ndarray, game: np.ndarray) -> np.ndarray:
+    """(P,): mean of the values of a pair's game, so that games of a batch do not touch each other."""
+    return (np.bincount(game, value) / np.maximum(np.bincount(game), 1))[game]
 
 
 def _activate(batch: Batch, site_limit: np.ndarray, node_limit: np.ndarray, chosen: np.ndarray) -> _Active:
@@ -100,12 +117,10 @@ def _loads(a: _Active, flow: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _ascend(a: _Active, value: np.ndarray) -> np.ndarray:
-    """Flow after the iterations; it may break limits a little."""
-    scale = value.mean()
+    """Flow after the iterations; it may break limits a little. Values are relative to the mean of their game."""
     prices = [np.zeros(len(limit)) for limit in a.limits]
     widest = np.minimum(a.limits[0][a.site], a.limits[1][a.node])
-    for temperature in TEMPERATURES:
-        step = temperature * scale
+    for step in TEMPERATURES:
         for kind in range(4):
             flow = widest * np.exp(np.minimum((value - _way(a, prices)) / step, 30.0))
             load = _loads(a, flow)[kind]

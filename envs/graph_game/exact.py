@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from refork.envs.graph_game.batch import Batch
-from refork.envs.graph_game.clearing import Round
+from refork.envs.graph_game.clearing import Round, within_limits
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, vstack
 
@@ -36,7 +36,7 @@ def clear_exactly(batch: Batch, now: Round) -> np.ndarray:
     if solved.status != 0:
         raise RuntimeError(f"exact clearing: {solved.message}")
     flow[chosen] = np.maximum(0.0, solved.x[: len(chosen)])
-    return flow
+    return within_limits(batch, now, flow)  # the solver's tolerance is 1e-7
 
 
 def _useful(rows: csr_matrix, limit: np.ndarray) -> tuple[csr_matrix, np.ndarray]:
