@@ -101,6 +101,10 @@ def open_family(job: JobConfig) -> Family:
             from refork.cluster.task_family import TaskFamily
 
             return _matched(job, TaskFamily)
+        case "refork/GraphGame-v0":
+            from refork.cluster.game_family import GameFamily
+
+            return _matched(job, GameFamily)
         case "refork/SWE-v0":
             raise BadInput("env.id: refork/SWE-v0 needs an agent that writes commands; train on refork/RepairMenu-v0")
     near = get_close_matches(job.env.id, ENVIRONMENTS, 1, 0.5)

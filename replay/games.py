@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from refork.envs.forkable import Outcome, Reward
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,15 @@ class PlayedGames:
     version: int = 0
     """Version of the weights that acted."""
     behaviour: str = "policy"
+    attempts: tuple[int, ...] = ()
+    """(B) which game of its instance and episode each one is."""
+    noise_seeds: tuple[int, ...] = ()
+    """(B) what the demand was drawn with: with the moves, all there is to play a game again."""
+
+    @property
+    def outcomes(self) -> list[tuple[str, Outcome]]:
+        """Task and welfare of every game."""
+        return [(task, Reward(float(value))) for task, value in zip(self.tasks, self.welfare, strict=True)]
 
     @property
     def welfare(self) -> np.ndarray:
@@ -117,4 +127,6 @@ class PlayedGames:
             rewards=self.rewards[:, games],
             own=self.own[:, games],
             teacher=None if self.teacher is None else self.teacher[:, games],
+            attempts=tuple(self.attempts[g] for g in games) if self.attempts else (),
+            noise_seeds=tuple(self.noise_seeds[g] for g in games) if self.noise_seeds else (),
         )

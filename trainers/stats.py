@@ -63,6 +63,25 @@ def bootstrap(
     array = np.asarray(values, np.float64)
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
         raise ValueError(f"a bootstrap needs a non-empty row of finite numbers, got shape {array.shape}")
-    rows = np.random.default_rng(seed).integers(array.size, size=(resamples, array.size))
-    low, high = np.quantile(statistic(array[rows]), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(statistic(array)), float(low), float(high))
+    return stratified_bootstrap([array], statistic=statistic, seed=seed, resamples=resamples, level=level)
+
+
+def stratified_bootstrap(
+    strata: Sequence[Sequence[float] | np.ndarray],
+    *,
+    statistic: Statistic = iqm,
+    seed: int = 0,
+    resamples: int = 10_000,
+    level: float = 0.95,
+) -> Interval:
+    """Percentile bootstrap of a statistic of all units together, drawn again within each stratum (arXiv 2108.13264).
+
+    `strata`: one row of independent units each (games of one cell). Raises ValueError as `bootstrap` does.
+    """
+    arrays = [np.asarray(values, np.float64) for values in strata]
+    if not arrays or any(a.ndim != 1 or a.size == 0 or not np.isfinite(a).all() for a in arrays):
+        raise ValueError("a stratified bootstrap needs non-empty rows of finite numbers, one a stratum")
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate([a[rng.integers(a.size, size=(resamples, a.size))] for a in arrays], 1)
+    low, high = np.quantile(statistic(drawn), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(statistic(np.concatenate(arrays))), float(low), float(high))

@@ -113,6 +113,8 @@ def _join(group: Sequence[PlayedGames]) -> PlayedGames:
         topology=_join_topologies([g.topology for g in group]),
         masks=(np.concatenate([g.masks[0] for g in group], 1), np.concatenate([g.masks[1] for g in group], 1)),
         teacher=np.concatenate(teachers, 1) if any(g.teacher is not None for g in group) else None,
+        attempts=(),
+        noise_seeds=(),
         **{name: together(name) for name in ("site", "node", "actions", "log_probs", "rewards", "own")},
     )
 
