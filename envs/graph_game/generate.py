@@ -48,7 +48,7 @@ def domain_names() -> tuple[str, ...]:
 def parse_name(name: str) -> InstanceName:
     """Raises BadInput for what is no name of a generated instance."""
     parts = name.split("-")
-    if len(parts) != 4 or not parts[2].startswith("n") or not (parts[2][1:] + parts[3]).isdecimal():
+    if len(parts) != 4 or not parts[2].startswith("n") or not parts[2][1:].isdecimal() or not parts[3].isdecimal():
         raise BadInput(
             f"{name!r} names no graph game: expected DOMAIN-COUPLING-nSIZE-NUMBER, e.g. charging-regular-n20-0"
         )

@@ -14,6 +14,7 @@ from refork.envs.graph_game.exact import clear_exactly
 from refork.envs.graph_game.generate import make_instance
 
 from tests.envs.graph_game.rounds import excess, random_batch, random_round, through, worth
+from tests.envs.graph_game.tiny import tiny
 
 Clearing = Callable[[Batch, Round], np.ndarray]
 SEEDS = st.integers(0, 10**6)
@@ -82,21 +83,10 @@ def test_exact_is_the_maximum_flow_where_nothing_else_limits(seed: int) -> None:
 
 def by_hand(**changes: np.ndarray) -> tuple[Batch, Round]:
     """Sites 0, 1 joined by a road; node 0 serves both, node 1 serves site 1; values 2, 1 and 1.5."""
-    instance = make_instance("charging-regular-n3-0")
-    instance = replace(
-        instance,
-        **{
-            name: getattr(instance, name)[:2]
-            for name in ("price", "late_price", "knee", "pool", "site_capacity", "site_capital", "site_upkeep")
-        },
-        **{
-            name: getattr(instance, name)[:2]
-            for name in ("tariff", "node_capacity", "node_capital", "node_start", "node_upkeep", "take", "take_price")
-        },
-        demand=instance.demand[:, :2],
-        roads=np.array([[0, 1]]),
+    instance = tiny(
+        2,
+        2,
         road_limit=changes.get("road_limit", np.array([9.0])),
-        links=np.array([[0, 1]]),
         pairs=np.array([[0, 0], [1, 0], [1, 1]]),
         row_limit=changes.get("row_limit", np.array([9.0])),
         row_index=np.array([0, 0]),

@@ -1,9 +1,6 @@
 """The PettingZoo environment: its two checkers, views, padding, and going back."""
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +14,8 @@ from refork.envs.graph_game.env import GraphGameEnv
 from refork.envs.graph_game.generate import make_instance
 from refork.envs.graph_game.seat import VIEWS
 from refork.envs.registry import make_env, parallel_env
+
+from tests.envs.graph_game.processes import outputs_by_hash_seed
 
 TASKS = ("charging-regular-n6-0", "hydrogen-irregular-n7-3", "vaccine-irregular-n9-1")
 
@@ -62,16 +61,7 @@ def test_the_order_of_agents_and_the_game_do_not_depend_on_the_hash_seed() -> No
         "print(env.state_id, list(seen), list(infos), [list(o) for o in out], env.agents)"
         "\nprint(out[0]['demand']['own'].sum())"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("0", "1", "77")
-    }
+    outputs = outputs_by_hash_seed(script)
     assert len(outputs) == 1
     assert outputs.pop().count("['demand', 'supply']") == 8
 
