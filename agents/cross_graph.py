@@ -167,16 +167,21 @@ class CrossGraph(nn.Module):
         super().__init__()
         if view not in VIEWS:
             raise ValueError(f"view {view!r}; there are: {', '.join(VIEWS)}")
-        if min(width, heads) < 1 or rounds < 0 or width % heads:
-            raise ValueError(f"width {width} must be a positive multiple of heads {heads}, rounds {rounds} at least 0")
+        if heads < 1 or rounds < 0:
+            raise ValueError(f"heads {heads} must be at least 1, rounds {rounds} at least 0")
         self.view, self.width, self.heads, self.rounds = view, width, heads, rounds
         self.feature_counts = (len(feature_names[0]), len(feature_names[1]))
-        self.policies = nn.ModuleList(OperatorPolicy(self.body(a), width) for a in range(2))
+        self.policies = nn.ModuleList(OperatorPolicy(self.body(a, width), width) for a in range(2))
 
-    def body(self, operator: int, extra: int = 0, view: View | None = None) -> Body:
-        """A fresh body for an operator, with `extra` partner features; `view` None: the agent's."""
+    def body(self, operator: int, width: int, extra: int = 0, view: View | None = None) -> Body:
+        """A fresh body for an operator, with `extra` partner features; `view` None: the agent's.
+
+        Raises ValueError for a width that the heads do not divide.
+        """
+        if width < 1 or width % self.heads:
+            raise ValueError(f"width {width} must be a positive multiple of heads {self.heads}")
         own, partner = self.feature_counts[operator], self.feature_counts[1 - operator] + extra
-        return Body(own, partner, self.width, self.heads, self.rounds, view or self.view)
+        return Body(own, partner, width, self.heads, self.rounds, view or self.view)
 
     def forward(
         self, features: tuple[Tensor, Tensor], wiring: Wiring, masks: tuple[Tensor, Tensor]

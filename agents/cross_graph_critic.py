@@ -15,10 +15,10 @@ CriticKind = Literal["value", "central", "counterfactual"]
 class ValueCritic(nn.Module):
     """V of each operator from what its policy sees: two networks."""
 
-    def __init__(self, agent: CrossGraph) -> None:
+    def __init__(self, agent: CrossGraph, width: int) -> None:
         super().__init__()
-        self.bodies = nn.ModuleList(agent.body(a) for a in range(2))
-        self.heads = nn.ModuleList(_readout(agent.width, agent.width, 1) for _ in range(2))
+        self.bodies = nn.ModuleList(agent.body(a, width) for a in range(2))
+        self.heads = nn.ModuleList(_readout(width, width, 1) for _ in range(2))
 
     def forward(self, features: tuple[Tensor, Tensor], wiring: Wiring) -> Tensor:
         """(R N, FS), (R M, FN) -> (R, 2)."""
@@ -32,10 +32,10 @@ class ValueCritic(nn.Module):
 class CentralCritic(nn.Module):
     """V of each operator from both graphs and the coupling, whatever the policies see (MAPPO, arXiv 2103.01955)."""
 
-    def __init__(self, agent: CrossGraph) -> None:
+    def __init__(self, agent: CrossGraph, width: int) -> None:
         super().__init__()
-        self.bodies = nn.ModuleList(agent.body(a, view="masked") for a in range(2))
-        self.head = _readout(2 * agent.width, agent.width, 2)
+        self.bodies = nn.ModuleList(agent.body(a, width, view="masked") for a in range(2))
+        self.head = _readout(2 * width, width, 2)
 
     def forward(self, features: tuple[Tensor, Tensor], wiring: Wiring) -> Tensor:
         """(R N, FS), (R M, FN) -> (R, 2)."""
@@ -53,10 +53,10 @@ class CounterfactualCritic(nn.Module):
     features of the partner's nodes, so an operator sees the move as far as its view goes.
     """
 
-    def __init__(self, agent: CrossGraph) -> None:
+    def __init__(self, agent: CrossGraph, width: int) -> None:
         super().__init__()
-        self.bodies = nn.ModuleList(agent.body(a, extra=1) for a in range(2))
-        self.heads = nn.ModuleList(NodeHead(agent.width, 1.0) for _ in range(2))
+        self.bodies = nn.ModuleList(agent.body(a, width, extra=1) for a in range(2))
+        self.heads = nn.ModuleList(NodeHead(width, 1.0) for _ in range(2))
 
     def forward(self, features: tuple[Tensor, Tensor], wiring: Wiring, actions: Tensor) -> tuple[Tensor, Tensor]:
         """(R N, FS), (R M, FN), int64 (R, 2) -> (R, N + 1), (R, M + 1)."""
@@ -87,8 +87,8 @@ _KINDS: dict[CriticKind, type[Critic]] = {
 }
 
 
-def make_critic(kind: CriticKind, agent: CrossGraph, seed: int) -> Critic:
-    """A fresh critic sized as `agent`; weights from `seed` alone."""
+def make_critic(kind: CriticKind, agent: CrossGraph, width: int, seed: int) -> Critic:
+    """A fresh critic for what `agent` sees; weights from `seed` alone. Raises ValueError for a width that is unfit."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _KINDS[kind](agent)
+        return _KINDS[kind](agent, width)

@@ -24,13 +24,13 @@ def gae(rewards: Tensor, values: Tensor, lam: float) -> tuple[Tensor, Tensor]:
     return advantages, advantages + values
 
 
-def counterfactual(q: Tensor, log_probs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Q(s, a_i, a_-i) - sum_a pi(a) Q(s, a, a_-i), and Q of the move taken (COMA, arXiv 1705.08926, eq. 4).
+def counterfactual_baseline(q: Tensor, log_probs: Tensor) -> Tensor:
+    """sum_a pi(a) Q(s, a, a_-i): what was to be expected before one's own move, the partner's known (COMA,
+    arXiv 1705.08926, eq. 4). It does not depend on one's own move, so it biases no policy gradient.
 
-    (R, moves), (R, moves) with -inf at illegal moves, int64 (R,) -> (R,), (R,).
+    (R, moves), (R, moves) with -inf at illegal moves -> (R,).
     """
-    taken = q.gather(1, actions[:, None])[:, 0]
-    return taken - (log_probs.exp() * q).sum(1), taken
+    return (log_probs.exp() * q).sum(1)
 
 
 class RunningScale:
@@ -40,6 +40,10 @@ class RunningScale:
         self._rate = rate
         self._moments: Tensor | None = None
         """(2, operators): mean and mean square."""
+
+    @property
+    def unset(self) -> bool:
+        return self._moments is None
 
     def update(self, targets: Tensor) -> None:
         """`targets`: (..., operators). The first ones set the scale."""

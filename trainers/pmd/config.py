@@ -43,9 +43,11 @@ class AlgorithmConfig(TrainerConfig):
     gae_lambda: float = Field(0.95, ge=0, le=1)
     """Bias against variance in advantages and value targets."""
     baseline: Literal["value", "counterfactual"] = "value"
-    """Advantage from GAE on V, or Q(s, a) minus its mean over one's own moves, the partner's given."""
+    """Advantage: GAE on V, or the return minus the mean of Q over one's own moves, the partner's move given."""
     critic_learning_rate: float = Field(3e-3, gt=0)
     """Adam's step size of the critics; follows `schedule` too."""
+    critic_width: int = Field(16, ge=1)
+    """Width of the critics' layers."""
     scale_rate: float = Field(0.05, gt=0, le=1)
     """How fast the running scale of value targets follows."""
     distil: float = Field(1.0, ge=0)

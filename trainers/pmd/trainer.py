@@ -7,6 +7,7 @@ update's number; everything that changes is in the state.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,16 +18,23 @@ from refork.agents.cross_graph_critic import CounterfactualCritic, make_critic
 from refork.envs.forkable import BadInput
 from refork.replay.games import ImproveConfig, PlayConfig, PlayedGames
 from refork.replay.seeding import generator
-from refork.trainers.pmd.advantages import RunningScale, counterfactual, gae
+from refork.trainers.pmd.advantages import RunningScale, counterfactual_baseline, gae
 from refork.trainers.pmd.batch import Judged, Part, minibatches
 from refork.trainers.pmd.config import AlgorithmConfig
 from refork.trainers.pmd.drift import Drift, drift
+from refork.trainers.pmd.flat import FlatParameters
 from refork.trainers.pmd.loss import Decisions, PolicyTerms, imitation, policy_loss, uniform, value_loss
 from refork.trainers.pmd.penalty import Penalty
 from refork.trainers.schedule import Schedule
 from torch import Tensor
 
 OPERATORS = ("demand", "supply")
+
+
+class Diverged(RuntimeError):
+    """Training went to infinity; the message says where and what helps."""
+
+
 Batches = list[list[tuple[Part, Judged]]]
 
 
@@ -37,12 +45,17 @@ class Trainer:
         self.config, self.network, self._seed = config, network, seed
         self.schedule, self.penalty = Schedule.of(config), Penalty(config)
         kind = "central" if config.update == "mappo" else config.baseline
-        self.critic = make_critic(kind, network, int(generator(seed, "critic").integers(2**31)))
+        critic_seed = int(generator(seed, "critic").integers(2**31))
+        self.critic = make_critic(kind, network, config.critic_width, critic_seed)
         self.scale = RunningScale(config.scale_rate)
-        self.optimiser = torch.optim.Adam(
-            [{"params": list(network.parameters())}, {"params": list(self.critic.parameters())}], fused=True
-        )
         self.magnet = copy.deepcopy(network).requires_grad_(False) if self._pulled else None
+        self._flat = {name: FlatParameters(network.policies[a]) for a, name in enumerate(OPERATORS)}
+        self._flat["critic"] = FlatParameters(self.critic)
+        groups = [
+            {"params": [self._flat[name].vector for name in OPERATORS]},
+            {"params": [self._flat["critic"].vector]},
+        ]
+        self.optimiser = torch.optim.Adam(groups, fused=True)
         self._next = 0
         """Number of the update to come."""
         self._kl_total = [0.0, 0.0]
@@ -84,7 +97,7 @@ class Trainer:
         rng = generator(self._seed, "minibatches", update)
         parts = minibatches(games, self.config.minibatch, self.network.heads, rng)
         batches, metrics = self._judge(parts)
-        self._set_rates(rate)
+        self._set_rates(rate, phase)
         metrics |= {"skipped_update": 0.0, "learning_rate": rate, "decisions": float(_count(parts))}
         metrics |= self._epochs(batches, phase, rng)
         return metrics | self._end(batches, phase)
@@ -100,9 +113,10 @@ class Trainer:
         if self.magnet is not None and update == self.config.warm_updates + self.config.critic_updates:
             self.magnet.load_state_dict(self.network.state_dict())
 
-    def _set_rates(self, rate: float) -> None:
+    def _set_rates(self, rate: float, phase: str) -> None:
+        """A policy that is not learning must not coast on Adam's momentum."""
         policies, critics = self.optimiser.param_groups
-        policies["lr"] = rate
+        policies["lr"] = 0.0 if phase == "critic" else rate
         critics["lr"] = self.config.critic_learning_rate * rate / self.config.learning_rate
 
     # ---- what the frozen networks say
@@ -110,6 +124,8 @@ class Trainer:
     @torch.no_grad()
     def _judge(self, parts: Sequence[Sequence[Part]]) -> tuple[Batches, dict[str, float]]:
         """Old log-probabilities, normalised advantages and value targets of every part."""
+        if self.scale.unset:
+            self.scale.update(torch.cat([_returns(part) for batch in parts for part in batch]))
         batches = [[(part, self._judge_part(part)) for part in batch] for batch in parts]
         judged = [j for batch in batches for _, j in batch]
         targets, advantages = (torch.cat([getattr(j, n) for j in judged]) for n in ("targets", "advantages"))
@@ -134,10 +150,15 @@ class Trainer:
     def _counterfactual(
         self, part: Part, old: tuple[Tensor, Tensor], q: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Advantages, and TD(lambda) targets of Q along the moves that were made."""
-        found = [counterfactual(q[a], old[a], part.actions[:, a]) for a in range(2)]
-        taken = self.scale.restore(torch.stack([f[1] for f in found], 1)).view(part.rewards.shape)
-        return torch.stack([f[0] for f in found], 1), gae(part.rewards, taken, self.config.gae_lambda)[1]
+        """Advantages, and TD(lambda) targets of Q along the moves that were made.
+
+        COMA's advantage begins with Q of the move; the target it is fitted to takes its place, so that a Q not yet
+        learned misleads no policy.
+        """
+        taken = torch.cat([q[a].gather(1, part.actions[:, a : a + 1]) for a in range(2)], 1)
+        targets = gae(part.rewards, self.scale.restore(taken).view(part.rewards.shape), self.config.gae_lambda)[1]
+        baseline = torch.stack([counterfactual_baseline(q[a], old[a]) for a in range(2)], 1)
+        return targets.reshape(-1, 2) - self.scale.restore(baseline), targets
 
     def _magnet_log_probs(self, part: Part) -> tuple[Tensor, Tensor] | None:
         if self.config.tau == 0:
@@ -158,7 +179,8 @@ class Trainer:
 
     def _step(self, batch: Sequence[tuple[Part, Judged]], phase: str) -> dict[str, float]:
         """One gradient step on a minibatch, its parts weighted by their decisions."""
-        self.optimiser.zero_grad()
+        for flat in self._flat.values():
+            flat.gradient.zero_()
         total, row = sum(part.games * part.rounds for part, _ in batch), dict[str, float]()
         for part, judged in batch:
             weight = part.games * part.rounds / total
@@ -194,14 +216,14 @@ class Trainer:
 
     def _clip_gradients(self) -> dict[str, float]:
         """Each operator's policy, and the critic, by a norm of its own."""
-        groups = {name: self.network.policies[a].parameters() for a, name in enumerate(OPERATORS)}
-        groups["critic"] = self.critic.parameters()
-        return {
-            f"grad_norm/{name}": float(
-                torch.nn.utils.clip_grad_norm_(p, self.config.max_grad_norm, error_if_nonfinite=True)
-            )
-            for name, p in groups.items()
-        }
+        norms = {name: flat.clip(self.config.max_grad_norm) for name, flat in self._flat.items()}
+        for name, norm in norms.items():
+            if not math.isfinite(norm):
+                raise Diverged(
+                    f"update {self._next - 1}: the gradient of {name} is {norm}; "
+                    "lower trainer.learning_rate or trainer.eta, or use fewer epochs"
+                )
+        return {f"grad_norm/{name}": norm for name, norm in norms.items()}
 
     # ---- after the epochs
 
@@ -264,6 +286,11 @@ class Trainer:
         self.scale.load_state_dict(state["scale"])
         self.penalty.load_state_dict(state["penalty"])
         self._kl_total, self._next = list(state["kl_total"]), state["next"]
+
+
+def _returns(part: Part) -> Tensor:
+    """(R, 2): sum of the rewards from a round on."""
+    return part.rewards.flip(0).cumsum(0).flip(0).reshape(-1, 2)
 
 
 def _decisions(part: Part, judged: Judged, a: int) -> Decisions:
