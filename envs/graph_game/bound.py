@@ -105,10 +105,10 @@ def _model(
     _balance(program, served, flow, instance.pairs[:, 0])
     _balance(program, through, flow, instance.pairs[:, 1])
     _networks(program, instance, served, through)
-    _site_totals(program, instance, served, weights[0])
     costs = (weights[0] * instance.site_capital, weights[0] * instance.site_upkeep)
     site_level = _levels(program, instance, costs, horizon, fixed[0])
     _hull(program, served, site_level, site_cap, instance.site_capacity, instance.levels)
+    _site_totals(program, instance, weights[0], served, site_level, site_cap)
     costs = (weights[1] * instance.node_capital, weights[1] * instance.node_upkeep)
     node_level = _levels(program, instance, costs, horizon, fixed[1])
     started = program.variables((instance.nodes,), gain=-weights[1] * instance.node_start, upper=1.0, whole=True)
@@ -161,19 +161,37 @@ def _networks(program: Program, instance: Instance, served: np.ndarray, through:
     program.add_to_row(rows, instance.row_coefficient, through[:, instance.row_node])
 
 
-def _site_totals(program: Program, instance: Instance, served: np.ndarray, weight: float) -> None:
-    """Pools, and the lower price beyond the knee, over the whole game."""
-    for limit, late in ((instance.pool, False), (instance.knee, True)):
+def _site_totals(
+    program: Program,
+    instance: Instance,
+    weight: float,
+    served: np.ndarray,
+    level: np.ndarray,
+    cap: np.ndarray,
+) -> None:
+    """Pools, and the lower price beyond the knee, over the whole game.
+
+    Both also hold for each build: a level built in round s lets through at most min(limit, what it can from s on), so
+    the total is below the sum of that over the builds. A small part of a level does not earn the full price for long.
+    """
+    alone = np.minimum(cap, instance.site_capacity)
+    ahead = np.cumsum(alone[::-1], 0)[::-1]  # (T, N): what one level built in that round can serve to the end
+    loss = weight * (instance.price - instance.late_price)
+    for limit, loss_beyond in ((instance.pool, None), (instance.knee, loss)):
         chosen = np.flatnonzero(np.isfinite(limit))
         if not len(chosen):
             continue
         first = program.row_count
+        rows = first + np.arange(len(chosen))
         program.at_most([], limit[chosen], (len(chosen),))
-        program.add_to_row(first + np.arange(len(chosen)), 1.0, served[:, chosen])
-        if late:
-            loss = weight * (instance.price - instance.late_price)[chosen]
-            beyond = program.variables((len(chosen),), gain=-loss)
-            program.add_to_row(first + np.arange(len(chosen)), -1.0, beyond)
+        program.at_most([], 0.0, (len(chosen),))
+        gain = np.minimum(limit, ahead)[:, chosen]
+        program.add_to_row(rows + len(chosen), -(gain - np.append(gain[1:], 0 * gain[:1], 0)), level[:, chosen])
+        beyond = None if loss_beyond is None else program.variables((len(chosen),), gain=-loss_beyond[chosen])
+        for block in (rows, rows + len(chosen)):
+            program.add_to_row(block, 1.0, served[:, chosen])
+            if beyond is not None:
+                program.add_to_row(block, -1.0, beyond)
 
 
 def _levels(

@@ -62,7 +62,7 @@ def _site_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarra
         np.minimum(game.demand[t], pool) - capacity * state.site_level,
         np.maximum(0.0, site["knee"] - state.covered) / 2,
         pool / 4,
-        _road_room(game),
+        road_room(game),
         *_shared(game, left, site["site_capital"], state.site_level.shape),
     ]
     return _stacked(features, game.topology.site_mask)
@@ -84,7 +84,7 @@ def _node_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarra
         node["take"],
         state.through,
         capacity * state.node_level + stock - state.through,
-        _headroom(game),
+        node_headroom(game),
         stock,
         expiring,
         *_shared(game, left, node["node_capital"], state.node_level.shape),
@@ -107,7 +107,7 @@ def _stacked(features: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
     return stacked * mask[..., None]
 
 
-def _road_room(game: Game) -> np.ndarray:
+def road_room(game: Game) -> np.ndarray:
     """(B, N): the least that the roads at a site would still let through, after the last round's service."""
     served = game.state.served.ravel()
     first, second = game.topology.roads
@@ -118,7 +118,7 @@ def _road_room(game: Game) -> np.ndarray:
     return room.reshape(game.state.served.shape)
 
 
-def _headroom(game: Game) -> np.ndarray:
+def node_headroom(game: Game) -> np.ndarray:
     """(B, M): the least more that the rows of the supply network would let through a node."""
     rows, through = game.batch.rows, game.state.through.ravel()
     slack = rows.limit - np.bincount(rows.index, rows.coefficient * through[rows.node], len(rows.limit))
