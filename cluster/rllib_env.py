@@ -1,0 +1,62 @@
+"""Graph games for RLlib: both agents in every step, both ends in the last one, several sizes under one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from refork.cluster.local_ray import ray  # noqa: F401 (sets what Ray reads while it is imported, so it comes first)
+
+# isort: split
+from ray.rllib.env.env_context import EnvContext
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from refork.envs.graph_game.env import GraphGameEnv
+from refork.envs.graph_game.instance import AGENTS
+from refork.envs.graph_game.opening import open_instance
+
+Dicts = dict[Any, Any]
+
+
+class GraphGameMultiAgentEnv(MultiAgentEnv):
+    """Plays one of several games in each episode, all padded to the sizes of the largest.
+
+    RLlib's own PettingZoo wrapper is not used: it takes agents from the first observation and can lose the last one.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """`config`: `tasks` (names, folders or instances) or one `task`, and GraphGameEnv's other options."""
+        options = dict(config)
+        tasks: Sequence[Any] = options.pop("tasks", None) or [options.pop("task")]
+        instances = [open_instance(task) for task in tasks]
+        options.setdefault("max_sites", max(i.sites for i in instances))
+        options.setdefault("max_nodes", max(i.nodes for i in instances))
+        self.games = [GraphGameEnv(instance, **options) for instance in instances]
+        self.game = self.games[0]
+        self.possible_agents = list(self.game.possible_agents)
+        self.agents = list(self.game.agents)
+        self.observation_spaces = {agent: self.game.observation_space(agent) for agent in AGENTS}
+        self.action_spaces = {agent: self.game.action_space(agent) for agent in AGENTS}
+        super().__init__()
+        self._worker = config.worker_index if isinstance(config, EnvContext) else 0
+        self._rng = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: Dicts | None = None) -> tuple[Dicts, Dicts]:
+        """RLlib seeds the first environments of two workers alike, so the worker's number is part of the seed."""
+        if seed is not None:
+            self._rng = np.random.default_rng([seed, self._worker])
+        self.game = self.games[int(self._rng.integers(len(self.games)))]
+        observations, infos = self.game.reset(seed=int(self._rng.integers(2**31)))
+        self.agents = list(self.game.agents)
+        return observations, infos
+
+    def step(self, action_dict: Dicts) -> tuple[Dicts, Dicts, Dicts, Dicts, Dicts]:  # type: ignore[override]
+        """Raises ValueError for an illegal or missing move."""
+        observations, rewards, terminated, truncated, infos = self.game.step(action_dict)
+        self.agents = list(self.game.agents)
+        ended = not self.agents
+        return observations, rewards, {**terminated, "__all__": ended}, {**truncated, "__all__": False}, infos
+
+    def close(self) -> None:
+        for game in self.games:
+            game.close()
