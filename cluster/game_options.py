@@ -14,6 +14,8 @@ from refork.trainers.config import Config
 MOST = 100_000
 """Instances a cell may have in a split: each split numbers its own from a multiple of it."""
 
+LISTS = ("domains", "couplings", "sizes", "evaluate_sizes")
+
 Size = Annotated[int, Field(ge=DEGREE)]
 
 
@@ -47,15 +49,28 @@ class GameOptions(Config):
     batch: int = Field(32, ge=1)
     """Games played in step by one player."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _lists(cls, data: Any) -> Any:
+        """A flag may give a list as `a,b`, or one value alone."""
+        lists = [name for name in LISTS if name in data]
+        return {**data, **{name: _as_list(data[name]) for name in lists}}
+
     @model_validator(mode="after")
     def _known(self) -> Self:
         _check_names("domains", self.domains, domain_names())
         _check_names("couplings", self.couplings, tuple(COUPLINGS))
-        for name in ("domains", "couplings", "sizes", "evaluate_sizes"):
+        for name in LISTS:
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name}: {next(v for v in values if values.count(v) > 1)!r} is listed twice")
         return self
+
+
+def _as_list(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.split(",")
+    return [value] if isinstance(value, int) else value
 
 
 def _check_names(key: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:

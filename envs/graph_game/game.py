@@ -96,9 +96,11 @@ class Game:
         """Demand (T, B, N) with noise number `draw` of each game's seed."""
         if self.noise == 0.0:
             return expected
-        shape = (expected.shape[0], expected.shape[2])
-        noises = [np.random.default_rng([int(seed), draw]).uniform(-1, 1, shape) for seed in self.seeds]
-        return expected * (1 + self.noise * np.stack(noises, 1))
+        noise = np.zeros(expected.shape)
+        sizes = self.topology.site_mask.sum(1)
+        for b, (seed, sites) in enumerate(zip(self.seeds, sizes, strict=True)):  # alike whatever is padded beside it
+            noise[:, b, :sites] = np.random.default_rng([int(seed), draw]).uniform(-1, 1, (len(expected), sites))
+        return expected * (1 + self.noise * noise)
 
     def observe(self) -> Observation:
         """What the operators see before the next round."""

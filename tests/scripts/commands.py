@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 REFORK = str(Path(sys.executable).with_name("refork"))
 SMALL = ("chain_small", "--trainer.updates", "6", "--checkpoint.every", "2")
@@ -47,3 +49,9 @@ def run_folder(folder: Path) -> Path:
     """The only run in `folder`."""
     (run,) = (folder / "runs").iterdir()
     return run
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """Metrics without what is measured in seconds."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in found]

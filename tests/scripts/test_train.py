@@ -1,6 +1,5 @@
 """Training as a person runs it: run folders, resuming, interrupting, killing; nothing left behind."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
 from refork.cluster.reaper import holders
 
-from tests.scripts.commands import SMALL, refork, run_folder, start
+from tests.scripts.commands import SMALL, refork, rows, run_folder, start
 
 ENDLESS = ("chain_small", "--trainer.updates", "1000000", "--checkpoint.every", "5")
 
@@ -21,12 +20,6 @@ ENDLESS = ("chain_small", "--trainer.updates", "1000000", "--checkpoint.every", 
 def _weights(run: Path) -> tuple[int, np.ndarray]:
     loaded = read(find(run))
     return loaded.step, loaded.state["trainer"]["network"]["skip"].numpy()
-
-
-def _rows(run: Path) -> list[dict]:
-    """Metrics without what is measured in seconds."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +46,14 @@ def test_a_run_folder_holds_the_job_the_metrics_and_committed_checkpoints(whole:
     assert {p.name for p in whole.iterdir()} == {"job.toml", "metrics.jsonl", "checkpoints", "trajectories", "lock"}
     assert [p.name for p in committed(whole / "checkpoints")] == ["step-00000004", "step-00000006"]
     assert 'name = "chain_small"' in (whole / "job.toml").read_text()
-    assert [row["step"] for row in _rows(whole)] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in rows(whole)] == [1, 2, 3, 4, 5, 6]
     assert len(list((whole / "trajectories").iterdir())) == 6
 
 
 def test_the_same_job_again_is_the_same_run(tmp_path: Path, whole: Path) -> None:
     again = refork(tmp_path, "train", str(whole / "job.toml"))
     assert again.returncode == 0, again.stderr
-    assert _rows(run_folder(tmp_path)) == _rows(whole)
+    assert rows(run_folder(tmp_path)) == rows(whole)
 
 
 def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, whole: Path) -> None:
@@ -70,7 +63,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, whole: Path) -
     second = refork(tmp_path, "train", *SMALL, *horizon, "--resume")
     assert second.returncode == 0, second.stderr
     run = run_folder(tmp_path)
-    assert _rows(run) == _rows(whole)
+    assert rows(run) == rows(whole)
     assert _weights(run)[0] == 6
     assert _weights(run)[1].tobytes() == _weights(whole)[1].tobytes()
 
@@ -97,10 +90,10 @@ def _interrupted(folder: Path, what: signal.Signals) -> Path:
 def test_ctrl_c_saves_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
     run = _interrupted(tmp_path, signal.SIGINT)
     step = _weights(run)[0]
-    assert _rows(run)[-1]["step"] in (step, step + 1)
+    assert rows(run)[-1]["step"] in (step, step + 1)
     done = refork(tmp_path, "train", str(run), "--trainer.updates", str(step + 2), "--resume")
     assert done.returncode == 0, done.stderr
-    assert [row["step"] for row in _rows(run)] == list(range(1, step + 3))
+    assert [row["step"] for row in rows(run)] == list(range(1, step + 3))
 
 
 def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from refork.trainers.stats import bootstrap, iqm, pass_at_k
+from refork.trainers.stats import bootstrap, iqm, mean, pass_at_k, stratified_bootstrap
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,21 @@ def test_bootstrap_of_a_constant_is_that_constant() -> None:
 def test_bootstrap_refuses_nothing_and_nan(values: list) -> None:
     with pytest.raises(ValueError, match="non-empty row of finite"):
         bootstrap(values)
+
+
+def test_a_stratified_bootstrap_draws_within_strata() -> None:
+    apart = stratified_bootstrap([[0.0] * 5, [1.0] * 5], statistic=mean)
+    assert (apart.low, apart.estimate, apart.high) == (0.5, 0.5, 0.5)  # each stratum is constant
+    together = bootstrap([0.0] * 5 + [1.0] * 5)
+    assert together.low < 0.5 < together.high
+
+
+def test_the_interquartile_mean_of_all_strata_is_of_their_union() -> None:
+    found = stratified_bootstrap([[0.0, 0.1], [0.2, 0.3, 0.4, 9.0]])
+    assert found.estimate == pytest.approx(float(iqm(np.array([0.0, 0.1, 0.2, 0.3, 0.4, 9.0]))))
+
+
+@pytest.mark.parametrize("strata", [[], [[]], [[1.0], [float("nan")]]])
+def test_a_stratum_without_finite_numbers_is_refused(strata: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="non-empty rows of finite numbers"):
+        stratified_bootstrap(strata)

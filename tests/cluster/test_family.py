@@ -1,0 +1,35 @@
+"""The joint between a run and what is played: the right one is opened, a trainer that does not fit is named."""
+
+import pytest
+from refork.cluster.family import open_family
+from refork.envs.forkable import BadInput
+from refork.trainers.config import JobConfig
+
+
+def _job(env: str, kind: str) -> JobConfig:
+    agent = "cross_graph" if kind == "pmd" else "edit_scorer"
+    return JobConfig.model_validate({"env": {"id": env}, "trainer": {"kind": kind}, "agent": {"kind": agent}})
+
+
+@pytest.mark.parametrize(
+    ("env", "kind", "experience"),
+    [("refork/Chain-v0", "grpo", "tasks"), ("refork/GraphGame-v0", "pmd", "games")],
+)
+def test_a_family_gives_what_its_trainers_learn_from(env: str, kind: str, experience: str) -> None:
+    family = open_family(_job(env, kind))
+    assert family.experience == experience
+    assert family.names("train")
+    family.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "kind", "message"),
+    [
+        ("refork/GraphGame-v0", "crr", "crr learns from tasks, but refork/GraphGame-v0 gives games; choose .*pmd"),
+        ("refork/Chain-v0", "pmd", "pmd learns from games, but refork/Chain-v0 gives tasks; choose crr or grpo"),
+        ("refork/GraphGame-v1", "pmd", r"env\.id: no environment 'refork/GraphGame-v1'; did you mean refork/GraphG"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(env: str, kind: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        open_family(_job(env, kind))
