@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from refork.cluster.local_ray import ray  # noqa: F401 (sets what Ray reads while it is imported, so it comes first)
@@ -12,6 +13,7 @@ from ray.rllib.algorithms.ppo.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.registry import register_env
+from ray.tune.trainable import trainable
 from refork.cluster.rllib_env import GraphGameMultiAgentEnv
 from refork.cluster.rllib_module import CrossGraphRLModule
 from refork.cluster.rllib_pmd import PMDConfig
@@ -28,6 +30,11 @@ def register_environments() -> None:
         register_env(env_id, lambda config, env_id=env_id: make_env(env_id, **config))
     for env_id in PARALLEL:
         register_env(env_id, GraphGameMultiAgentEnv)
+
+
+def results_in(folder: Path) -> None:
+    """Algorithms made from now on keep their results in `folder`; RLlib's own place is in the user's home."""
+    trainable.DEFAULT_STORAGE_PATH = str(folder)
 
 
 def game_config(
