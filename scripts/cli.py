@@ -36,7 +36,12 @@ app.command(tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the one place where known exceptions become a one-line message and an exit code.
+    """Run one command of `refork`."""
+    return run_app(app, arguments)
+
+
+def run_app(app: App, arguments: Sequence[str] | None = None) -> int:
+    """Run one command of an app; the one place where known exceptions become a one-line message and an exit code.
 
     2: bad input or an unsupported host; 1: the run failed; 130: interrupted. Anything else is a bug and keeps its
     traceback.

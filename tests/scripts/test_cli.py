@@ -72,7 +72,7 @@ def test_a_dry_run_takes_half_a_second_and_leaves_nothing(tmp_path: Path) -> Non
         (("train", "--seed", "3", "chain_small"), "Keys of the job are given after the job file"),
         (("train", "chain_small", "--trainer.lerning_rate", "1"), "did you mean trainer.learning_rate?"),
         (("train", "chain_small", "--dryrun"), "--dryrun: unknown key; did you mean --dry-run?"),
-        (("train", "chain_small", "--agent.kind", "nobody"), "no agent 'nobody'; there are: edit_scorer"),
+        (("train", "chain_small", "--agent.kind", "nobody"), "agent.kind 'nobody': trainer crr trains edit_scorer"),
         (("train", "chain_small", "--env.id", "refork/Chan-v0"), "did you mean refork/Chain-v0?"),
         (
             ("train", "chain_small", "--env.options.lenth", "3"),

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cyclopts import App
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import find
+from refork.cluster.game_film import film
 from refork.replay.game_store import GameStore
-from refork.scripts.cli import main
+from refork.scripts import draw_curves, draw_game
+from refork.scripts.cli import main, run_app
 from refork.scripts.train import FREE_ON_RESUME
 
 from tests.scripts.commands import refork, rows, run_folder
@@ -121,3 +124,56 @@ def test_tasks_have_no_forks_in_evaluate(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["train", "chain_small", "--trainer.updates", "1", "--runs", str(tmp_path / "runs")]) == 0
     assert main(["evaluate", str(run_folder(tmp_path)), "--forks", "4"]) == 2
     assert "--forks: is for games" in capsys.readouterr().err
+
+
+def test_a_recorded_game_is_drawn_as_it_was_played(whole: Path, tmp_path: Path) -> None:
+    stored = GameStore(whole / "trajectories").read(3)[5]
+    found = film(whole, stored.task, "recorded", stored.episode, stored.attempt)
+    assert (found.own == stored.own).all()
+    built = (stored.actions < stored.pass_moves).sum(0)
+    assert [found.site_level[-1].sum(), found.node_level[-1].sum()] == built.tolist()
+    which = ("--episode", str(stored.episode), "--attempt", str(stored.attempt))
+    assert run_app(draw_game.app, [str(whole), stored.task, *which, "--out", str(tmp_path / "a.png")]) == 0
+    assert _is_picture(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("by", ["trained", "one_hop_greedy"])
+def test_a_game_is_drawn_as_it_would_be_played(by: str, whole: Path, tmp_path: Path) -> None:
+    task = "vaccine-irregular-n6-200000"
+    assert run_app(draw_game.app, [str(whole), task, "--by", by, "--out", str(tmp_path / "a.png")]) == 0
+    assert _is_picture(tmp_path / "a.png")
+    assert film(whole, task, by).fraction <= 1
+
+
+def test_runs_and_evaluations_are_drawn(whole: Path, tmp_path: Path) -> None:
+    judged = tmp_path / "judged.json"
+    assert main(["evaluate", str(whole), "--out", str(judged)]) == 0
+    for command, of in (("learning", whole), ("drift", whole), ("scale", judged)):
+        out = tmp_path / f"{command}.png"
+        assert run_app(draw_curves.app, [command, str(of), "--out", str(out)]) == 0
+        assert _is_picture(out)
+    study = tmp_path / "study.json"
+    study.write_text('a line before\n{"fraction": {"masked": {"vaccine/regular/20": [0.1, 0.2, 0.3]}}}\n')
+    assert draw_curves.read_fractions(study) == {"masked": {"vaccine/regular/20": [0.1, 0.2, 0.3]}}
+    assert "coupled_greedy" in draw_curves.read_fractions(judged)
+
+
+@pytest.mark.parametrize(
+    ("app", "arguments", "message"),
+    [
+        (draw_game.app, ("RUN", "charging-regular-n4-0", "--by", "luck"), "--by luck: there are: recorded, trained"),
+        (draw_game.app, ("RUN", "charging-regular-n4-999"), "no game of charging-regular-n4-999"),
+        (draw_curves.app, ("learning", "nowhere"), "nowhere: not the folder of a run"),
+        (draw_curves.app, ("scale", "nowhere.json"), "nowhere.json: is no evaluation of games, nor a study"),
+        (draw_curves.app, ("drift",), "name at least one"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(
+    app: App, arguments: tuple[str, ...], message: str, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(app, [str(whole) if word == "RUN" else word for word in arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def _is_picture(path: Path) -> bool:
+    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and path.stat().st_size > 10_000
