@@ -19,7 +19,7 @@ from refork.agents.cross_graph_critic import ValueCritic
 from refork.agents.cross_graph_wiring import Side, wire
 from refork.envs.graph_game.instance import AGENTS
 from refork.envs.graph_game.observe import NODE_FEATURES, SITE_FEATURES
-from refork.replay.games import Topology
+from refork.envs.topology import Topology
 from torch import Tensor
 
 Batch = dict[str, Any]

@@ -10,45 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from refork.envs.forkable import Outcome, Reward
-
-
-@dataclass(frozen=True)
-class Topology:
-    """Who is connected to whom in B games. Node (b, i) has the flat index b * N + i."""
-
-    site_mask: np.ndarray
-    """(B, N), bool: real, not padding."""
-    node_mask: np.ndarray
-    """(B, M), bool."""
-    pairs: np.ndarray
-    """(2, P), int64: coupling, flat site and flat supply node; sorted by site."""
-    roads: np.ndarray
-    """(2, E), int64: undirected edges of the demand graphs, flat sites, each once."""
-    links: np.ndarray
-    """(2, F), int64: edges of the supply graphs, flat nodes, each once."""
-
-    def take(self, games: np.ndarray) -> Topology:
-        """The topology of those games (G,), in that order; a game may be named more than once."""
-        sites, nodes = self.site_mask.shape[1], self.node_mask.shape[1]
-        return Topology(
-            self.site_mask[games],
-            self.node_mask[games],
-            _take_edges(self.pairs, games, len(self.site_mask), sites, nodes),
-            _take_edges(self.roads, games, len(self.site_mask), sites, sites),
-            _take_edges(self.links, games, len(self.site_mask), nodes, nodes),
-        )
-
-
-def _take_edges(edges: np.ndarray, games: np.ndarray, count: int, left: int, right: int) -> np.ndarray:
-    """Edges (2, E) of the chosen games, renumbered; edges of a game are contiguous in `edges`."""
-    owner = edges[0] // left
-    starts = np.searchsorted(owner, np.arange(count + 1))
-    sizes = (starts[1:] - starts[:-1])[games]
-    place = np.repeat(np.arange(len(games)), sizes)  # (E',) new game of each edge
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    chosen = edges[:, starts[:-1][games][place] + within]
-    shift = place - games[place]
-    return np.stack([chosen[0] + shift * left, chosen[1] + shift * right])
+from refork.envs.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from refork.envs.graph_game.instance import Instance
-from refork.replay.games import Topology
+from refork.envs.topology import Topology, entries_of_games
 
 SITE_FIELDS = ("price", "late_price", "knee", "pool", "site_capacity", "site_capital", "site_upkeep")
 NODE_FIELDS = (
@@ -62,7 +62,7 @@ class Batch:
     def take(self, games: np.ndarray) -> Batch:
         """Those games (G,), in that order, repeated where named again."""
         roads, rows = self.topology.roads, self.rows
-        road_entries, _ = _entries(roads[0] // self.sites, games, self.games)
+        road_entries, _ = entries_of_games(roads[0] // self.sites, games, self.games)
         return replace(
             self,
             topology=self.topology.take(games),
@@ -76,20 +76,11 @@ class Batch:
         )
 
 
-def _entries(owner: np.ndarray, games: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the entries of the chosen games lie in a list sorted by owner, and the new game of each."""
-    starts = np.searchsorted(owner, np.arange(count + 1))
-    sizes = (starts[1:] - starts[:-1])[games]
-    place = np.repeat(np.arange(len(games)), sizes)
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return starts[:-1][games][place] + within, place
-
-
 def _take_rows(rows: Rows, games: np.ndarray, count: int, nodes: int) -> Rows:
-    chosen, owner = _entries(rows.owner, games, count)
+    chosen, owner = entries_of_games(rows.owner, games, count)
     first_row = np.searchsorted(rows.owner, np.arange(count))
     new_first = np.searchsorted(owner, np.arange(len(games)))
-    entries, place = _entries(rows.node // nodes, games, count)
+    entries, place = entries_of_games(rows.node // nodes, games, count)
     return Rows(
         rows.index[entries] - first_row[games][place] + new_first[place],
         rows.node[entries] + (place - games[place]) * nodes,

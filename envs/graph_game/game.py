@@ -18,7 +18,7 @@ from refork.envs.graph_game.exact import clear_exactly
 from refork.envs.graph_game.instance import Instance
 from refork.envs.graph_game.observe import Observation, observe
 from refork.envs.graph_game.payoff import Payoff, aligned, capital_cost, demand_income, supply_income, upkeep
-from refork.replay.games import Topology
+from refork.envs.topology import Topology
 
 Alignment = Literal["identical", "potential", "general"]
 Clearing = Literal["prices", "exact"]
