@@ -119,8 +119,10 @@ def _model(
     else:
         _hull(program, through, node_level, node_cap, instance.node_capacity, instance.levels)
     _take_or_pay(program, instance, through, node_level, weights[1])
-    _budget(program, instance.budget[0], [(instance.site_capital, site_level[-1])])
-    _budget(program, instance.budget[1], [(instance.node_capital, node_level[-1]), (instance.node_start, started)])
+    if fixed[0] is None:
+        _budget(program, instance, 0, site_level[-1])
+    if fixed[1] is None:
+        _budget(program, instance, 1, node_level[-1], started)
     return _Model(program, site_level, node_level)
 
 
@@ -267,9 +269,17 @@ def _take_or_pay(program: Program, instance: Instance, through: np.ndarray, leve
     program.at_most(terms, 0.0, short.shape)
 
 
-def _budget(program: Program, budget: float, terms: list[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Capital of the last levels; and as many builds as the cheapest ones allow."""
+def _budget(
+    program: Program, instance: Instance, operator: int, level: np.ndarray, started: np.ndarray | None = None
+) -> None:
+    """Capital of the last levels (n,) and starts; and no more builds than the cheapest that the budget pays for."""
+    capital = instance.node_capital if operator else instance.site_capital
+    budget = instance.budget[operator] * (1 + SLACK)
     first = program.row_count
-    program.at_most([], budget * (1 + SLACK), (1,))
-    for cost, variable in terms:
-        program.add_to_row(np.full(cost.shape, first), cost, variable)
+    program.at_most([], budget, (1,))
+    program.add_to_row(np.full(capital.shape, first), capital, level)
+    if started is not None:
+        program.add_to_row(np.full(capital.shape, first), instance.node_start, started)
+    affordable = np.cumsum(np.sort(np.repeat(capital, instance.levels))) <= budget
+    program.at_most([], float(affordable.sum()), (1,))
+    program.add_to_row(np.full(level.shape, first + 1), 1.0, level)

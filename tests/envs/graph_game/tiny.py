@@ -49,6 +49,24 @@ def tiny(sites: int = 1, nodes: int = 1, horizon: int = 4, **changes: Any) -> In
     return replace(instance, **shaped)
 
 
+def two_pairs() -> Instance:
+    """Sites 0 and 1 depend on nodes 0 and 1; one level each, three rounds; a pair serves 1.5 a round, at 1.5 and 2.5 a
+    unit, costs 2.25 once and keeps for 0.2. Best is the better pair at once, then the other: 8.4 + 1.85."""
+    return tiny(
+        2,
+        2,
+        3,
+        levels=1,
+        pairs=np.array([[0, 0], [1, 1]]),
+        price=np.array([1.0, 2.0]),
+        tariff=0.5,
+        site_capacity=2.0,
+        node_capacity=1.5,
+        node_start=0.25,
+        node_upkeep=0.1,
+    )
+
+
 def random_moves(game: Game, rng: np.random.Generator, passing: float = 0.2) -> np.ndarray:
     """Legal moves (B, 2), passes with that probability where others are legal too."""
     moves = np.zeros((game.batch.games, 2), np.int64)

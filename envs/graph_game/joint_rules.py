@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from refork.envs.graph_game.game import Game
+from refork.envs.graph_game.local_rules import OneHopGreedy
 from refork.envs.graph_game.local_scores import LocalScores, local_scores
 from refork.envs.graph_game.outlook import Average, average_round
+from refork.envs.graph_game.own_rules import Heuristic
 from refork.envs.graph_game.payoff import capital_cost
+from refork.envs.graph_game.ranking import best_columns, best_few, best_of
+
+PAIRS = 48
+"""Coupled pairs tried per game, the most promising by local score."""
+SINGLES = 6
+"""Single builds of each operator tried with one another."""
 
 
 def outlooks(game: Game, now: Average, owner: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -22,49 +30,46 @@ def candidates(game: Game, scores: LocalScores, pairs: int, singles: int) -> tup
     """Joint moves worth trying (K, 2) and their games (K,): by local score the best coupled pairs, and all of the best
     single builds of both operators with one another; passes included."""
     first, second = game.topology.pairs
-    chosen, owner = _best_pairs(scores.pair, first // game.batch.sites, game.batch.games, pairs)
+    chosen, owner = best_few(scores.pair, first // game.batch.sites, game.batch.games, pairs)
     opened = np.stack([first[chosen] % game.batch.sites, second[chosen] % game.batch.nodes], 1)
-    own, partner = _best_builds(scores.site, singles), _best_builds(scores.node, singles)
+    own, partner = best_columns(scores.site, singles), best_columns(scores.node, singles)
     grid = np.stack(np.broadcast_arrays(own[:, :, None], partner[:, None, :]), -1).reshape(game.batch.games, -1, 2)
     mixed, place = np.nonzero((grid >= 0).all(-1))
     return np.concatenate([owner, mixed]), np.concatenate([opened, grid[mixed, place]])
 
 
-def _best_pairs(score: np.ndarray, owner: np.ndarray, games: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Up to that many legal pairs of each game by score (P,), and the game of each."""
-    order = np.lexsort((-score, owner))
-    starts = np.searchsorted(owner[order], np.arange(games))
-    rank = np.arange(len(order)) - starts[owner[order]]
-    chosen = order[(rank < count) & np.isfinite(score[order])]
-    return chosen, owner[chosen]
-
-
-def _best_builds(score: np.ndarray, count: int) -> np.ndarray:
-    """(B, count + 1): pass and the best legal builds by score (B, n); -1 where there are fewer."""
-    with_pass = np.concatenate([score, np.full((len(score), 1), np.inf)], 1)
-    top = np.argsort(-with_pass, 1, kind="stable")[:, : count + 1]
-    legal = np.isfinite(np.take_along_axis(score, np.minimum(top, score.shape[1] - 1), 1)) | (top == score.shape[1])
-    return np.where(legal, top, -1)
-
-
-def best_of(value: np.ndarray, owner: np.ndarray, games: int) -> np.ndarray:
-    """(B,): which entry of each game has the greatest value (K,)."""
-    order = np.lexsort((-value, owner))
-    return order[np.searchsorted(owner[order], np.arange(games))]
-
-
-@dataclass(frozen=True)
 class CoupledGreedy:
     """The joint move that most raises the welfare of the rounds left, cleared as a whole."""
 
-    pairs: int = 48
-    """Tried per game, the most promising by local score; as are `singles` of each operator."""
-    singles: int = 6
+    def moves(self, game: Game) -> np.ndarray:
+        """Legal moves (B, 2)."""
+        owner, actions = candidates(game, local_scores(game), PAIRS, SINGLES)
+        welfare = outlooks(game, average_round(game), owner, actions).sum(1)
+        return actions[best_of(welfare, owner, game.batch.games)]
+
+
+@dataclass(frozen=True)
+class LookaheadGreedy:
+    """The best few joint moves by outlook, each tried on a fork of the game that a quick rule plays to the end.
+
+    One step of policy improvement (a rollout) on that rule. Demand beyond the coming round is as expected, not drawn.
+    """
+
+    tried: int = 12
+    quick: Heuristic = field(default_factory=OneHopGreedy)
 
     def moves(self, game: Game) -> np.ndarray:
         """Legal moves (B, 2)."""
-        owner, actions = candidates(game, local_scores(game), self.pairs, self.singles)
-        welfare = outlooks(game, average_round(game), owner, actions).sum(1)
+        owner, actions = candidates(game, local_scores(game), PAIRS, SINGLES)
+        outlook = outlooks(game, average_round(game, exact=False), owner, actions).sum(1)
+        chosen, owner = best_few(outlook, owner, game.batch.games, self.tried)
+        actions = actions[chosen]
+        fork = game.fork(owner)
+        fork.clearing = "prices"
+        fork.demand = np.concatenate([fork.demand[: game.t + 1], fork.expected[game.t + 1 :]])
+        welfare = fork.step(actions).welfare
+        while not fork.ended:
+            welfare = welfare + fork.step(self.quick.moves(fork)).welfare
         return actions[best_of(welfare, owner, game.batch.games)]
 
 
@@ -83,7 +88,7 @@ class MyopicBestResponse:
         """Legal moves (B, 2)."""
         now, scores = average_round(game), local_scores(game)
         moves = CoupledGreedy().moves(game)
-        own = [_best_builds(score, self.builds) for score in _reach(game, scores)]
+        own = [best_columns(score, self.builds) for score in _reach(game, scores)]
         for _ in range(self.sweeps):
             for operator in (0, 1):
                 options = np.concatenate([moves[:, operator, None], own[operator]], 1)
