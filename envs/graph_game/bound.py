@@ -111,9 +111,10 @@ def _model(
     _site_totals(program, instance, weights[0], served, site_level, site_cap)
     costs = (weights[1] * instance.node_capital, weights[1] * instance.node_upkeep)
     node_level = _levels(program, instance, costs, horizon, fixed[1])
-    started = program.variables((instance.nodes,), gain=-weights[1] * instance.node_start, upper=1.0, whole=True)
-    program.at_most([(1.0, node_level[-1]), (-instance.levels, started)], 0.0, started.shape)
-    program.at_most([(1.0, through), (-node_cap, started)], 0.0, through.shape)
+    starts = np.flatnonzero(instance.node_start > 0)
+    started = program.variables(starts.shape, gain=-weights[1] * instance.node_start[starts], upper=1.0, whole=True)
+    program.at_most([(1.0, node_level[-1, starts]), (-instance.levels, started)], 0.0, started.shape)
+    program.at_most([(1.0, through[:, starts]), (-node_cap[:, starts], started)], 0.0, through[:, starts].shape)
     if instance.shelf_life:
         _stock(program, instance, through, node_level, weights[1])
     else:
@@ -122,7 +123,7 @@ def _model(
     if fixed[0] is None:
         _budget(program, instance, 0, site_level[-1])
     if fixed[1] is None:
-        _budget(program, instance, 1, node_level[-1], started)
+        _budget(program, instance, 1, node_level[-1], (instance.node_start[starts], started))
     return _Model(program, site_level, node_level)
 
 
@@ -144,23 +145,16 @@ def _caps(instance: Instance, demand: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _balance(program: Program, total: np.ndarray, flow: np.ndarray, end: np.ndarray) -> None:
     """total (T, n) = the sum of the flows (T, P) that end there."""
-    for sign in (1.0, -1.0):
-        first = program.row_count
-        program.at_most([(sign, total)], 0.0, total.shape)
-        rows = first + np.arange(total.size).reshape(total.shape)
-        program.add_to_row(rows[:, end], -sign, flow)
+    rows = program.at_most([(1.0, total)], 0.0, total.shape, equal=True)
+    program.add_to_rows(rows[:, end], -1.0, flow)
 
 
 def _networks(program: Program, instance: Instance, served: np.ndarray, through: np.ndarray) -> None:
     """Roads, and rows of the supply network."""
-    rounds = instance.horizon
     ends = served[:, instance.roads]  # (T, E, 2)
     program.at_most([(1.0, ends[..., 0]), (1.0, ends[..., 1])], instance.road_limit, ends.shape[:2])
-    first = program.row_count
-    count = len(instance.row_limit)
-    program.at_most([], instance.row_limit, (rounds, count))
-    rows = first + count * np.arange(rounds)[:, None] + instance.row_index
-    program.add_to_row(rows, instance.row_coefficient, through[:, instance.row_node])
+    rows = program.at_most([], instance.row_limit, (instance.horizon, len(instance.row_limit)))
+    program.add_to_rows(rows[:, instance.row_index], instance.row_coefficient, through[:, instance.row_node])
 
 
 def _site_totals(
@@ -183,17 +177,15 @@ def _site_totals(
         chosen = np.flatnonzero(np.isfinite(limit))
         if not len(chosen):
             continue
-        first = program.row_count
-        rows = first + np.arange(len(chosen))
-        program.at_most([], limit[chosen], (len(chosen),))
-        program.at_most([], 0.0, (len(chosen),))
+        total = program.at_most([], limit[chosen], (len(chosen),))
+        by_builds = program.at_most([], 0.0, (len(chosen),))
         gain = np.minimum(limit, ahead)[:, chosen]
-        program.add_to_row(rows + len(chosen), -(gain - np.append(gain[1:], 0 * gain[:1], 0)), level[:, chosen])
+        program.add_to_rows(by_builds, -(gain - np.append(gain[1:], 0 * gain[:1], 0)), level[:, chosen])
         beyond = None if loss_beyond is None else program.variables((len(chosen),), gain=-loss_beyond[chosen])
-        for block in (rows, rows + len(chosen)):
-            program.add_to_row(block, 1.0, served[:, chosen])
+        for block in (total, by_builds):
+            program.add_to_rows(block, 1.0, served[:, chosen])
             if beyond is not None:
-                program.add_to_row(block, -1.0, beyond)
+                program.add_to_rows(block, -1.0, beyond)
 
 
 def _levels(
@@ -211,10 +203,9 @@ def _levels(
         return program.variables(gain.shape, gain=gain, lower=fixed, upper=fixed)
     level = program.variables(gain.shape, gain=gain, upper=instance.levels, whole=True)
     program.at_most([(1.0, level[:-1]), (-1.0, level[1:])], 0.0, level[1:].shape)
-    first = program.row_count
-    program.at_most([], 1.0, (horizon,))
-    program.add_to_row(first + np.arange(horizon)[:, None], 1.0, level)
-    program.add_to_row(first + np.arange(1, horizon)[:, None], -1.0, level[:-1])
+    rows = program.at_most([], 1.0, (horizon,))
+    program.add_to_rows(rows[:, None], 1.0, level)
+    program.add_to_rows(rows[1:, None], -1.0, level[:-1])
     return level
 
 
@@ -254,11 +245,8 @@ def _stock(program: Program, instance: Instance, through: np.ndarray, level: np.
 def _running(program: Program, amount: np.ndarray) -> np.ndarray:
     """Variables (T, n): the sums of `amount` (T, n) up to each round."""
     total = program.variables(amount.shape)
-    for sign in (1.0, -1.0):
-        first = program.row_count
-        program.at_most([(sign, total), (-sign, amount)], 0.0, total.shape)
-        rows = first + np.arange(total.size).reshape(total.shape)
-        program.add_to_row(rows[1:], -sign, total[:-1])
+    rows = program.at_most([(1.0, total), (-1.0, amount)], 0.0, total.shape, equal=True)
+    program.add_to_rows(rows[1:], -1.0, total[:-1])
     return total
 
 
@@ -269,17 +257,14 @@ def _take_or_pay(program: Program, instance: Instance, through: np.ndarray, leve
     program.at_most(terms, 0.0, short.shape)
 
 
-def _budget(
-    program: Program, instance: Instance, operator: int, level: np.ndarray, started: np.ndarray | None = None
-) -> None:
+def _budget(program: Program, instance: Instance, operator: int, level: np.ndarray, starts: Term | None = None) -> None:
     """Capital of the last levels (n,) and starts; and no more builds than the cheapest that the budget pays for."""
     capital = instance.node_capital if operator else instance.site_capital
     budget = instance.budget[operator] * (1 + SLACK)
-    first = program.row_count
-    program.at_most([], budget, (1,))
-    program.add_to_row(np.full(capital.shape, first), capital, level)
-    if started is not None:
-        program.add_to_row(np.full(capital.shape, first), instance.node_start, started)
+    spent = program.at_most([], budget, (1,))
+    program.add_to_rows(spent, capital, level)
+    if starts is not None:
+        program.add_to_rows(spent, *starts)
     affordable = np.cumsum(np.sort(np.repeat(capital, instance.levels))) <= budget
-    program.at_most([], float(affordable.sum()), (1,))
-    program.add_to_row(np.full(level.shape, first + 1), 1.0, level)
+    builds = program.at_most([], float(affordable.sum()), (1,))
+    program.add_to_rows(builds, 1.0, level)
