@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 SITE_FEATURES = (
     *("level", "open", "demand", "demand_ahead", "capacity", "price", "capital", "upkeep"),
-    *("served", "idle", "room", "full_value_left", "pool_left", "road_room", "time_left", "budget"),
+    *("served", "idle", "room", "full_value_left", "pool_left", "road_room"),
+    *("gain", "unlock", "time_left", "budget"),
 )
 NODE_FEATURES = (
     *("level", "open", "capacity", "tariff", "capital", "upkeep", "take"),
-    *("through", "idle", "headroom", "stock", "expiring", "time_left", "budget"),
+    *("through", "idle", "headroom", "stock", "expiring", "gain", "unlock", "time_left", "budget"),
 )
 CAP = 4.0
 """Largest value of a feature: infinite pools and headrooms are cut here."""
+SCALE = 8.0
+"""Money that counts as one in `gain` and `unlock`."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ def _site_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarra
     t = min(game.t, game.horizon - 1)
     capacity = site["site_capacity"]
     pool = np.maximum(0.0, site["pool"] - state.covered)
+    idle = capacity * state.site_level - state.served
+    room = np.minimum(game.demand[t], pool) - capacity * state.site_level
+    roads = road_room(game)
+    added = np.clip(np.minimum(room, roads), 0.0, capacity)
+    worth, rounds = _worth_of_site(game, np.stack([added, np.minimum(idle, roads)])), game.horizon - t
     features = [
         state.site_level / game.batch.levels[:, None],
         legal,
@@ -58,14 +66,24 @@ def _site_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarra
         np.minimum(site["site_capital"], CAP) / 2,
         10 * site["site_upkeep"],
         state.served,
-        capacity * state.site_level - state.served,
-        np.minimum(game.demand[t], pool) - capacity * state.site_level,
+        idle,
+        room,
         np.maximum(0.0, site["knee"] - state.covered) / 2,
         pool / 4,
-        road_room(game),
+        roads,
+        (worth[0] - rounds * site["site_upkeep"] - np.minimum(site["site_capital"], CAP)) / SCALE,
+        worth[1] / SCALE,
         *_shared(game, left, site["site_capital"], state.site_level.shape),
     ]
     return _stacked(features, game.topology.site_mask)
+
+
+def _worth_of_site(game: Game, units: np.ndarray) -> np.ndarray:
+    """Income (..., B, N) from `units` (..., B, N) served in each round that is left."""
+    site = game.batch.site
+    total = np.minimum(units * (game.horizon - min(game.t, game.horizon - 1)), site["pool"] - game.state.covered)
+    early = np.minimum(total, np.maximum(0.0, site["knee"] - game.state.covered))
+    return site["price"] * early + site["late_price"] * (total - early)
 
 
 def _node_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarray:
@@ -74,19 +92,24 @@ def _node_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarra
     stock = state.stock.sum(-1)
     ages = np.arange(state.stock.shape[-1])
     expiring = np.where(ages == game.batch.shelf_life[:, None, None] - 1, state.stock, 0.0).sum(-1)
+    headroom, rounds = node_headroom(game), game.horizon - min(game.t, game.horizon - 1)
+    idle, capital = capacity * state.node_level + stock - state.through, np.minimum(game.next_node_capital(), 3 * CAP)
+    added, unused = np.minimum(capacity, headroom), np.minimum(idle, headroom)
     features = [
         state.node_level / game.batch.levels[:, None],
         legal,
         capacity,
         node["tariff"],
-        np.minimum(game.next_node_capital(), 3 * CAP) / 4,
+        capital / 4,
         10 * node["node_upkeep"],
         node["take"],
         state.through,
-        capacity * state.node_level + stock - state.through,
-        node_headroom(game),
+        idle,
+        headroom,
         stock,
         expiring,
+        (rounds * (node["tariff"] * added - node["node_upkeep"]) - capital) / SCALE,
+        rounds * node["tariff"] * unused / SCALE,
         *_shared(game, left, node["node_capital"], state.node_level.shape),
     ]
     return _stacked(features, game.topology.node_mask)
