@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from refork.agents.cross_graph import VIEWS, CrossGraph
-from refork.agents.cross_graph_wiring import TopologyLike, Wiring, wire
+from refork.agents.cross_graph_wiring import Wiring, wire
+from refork.envs.topology import Topology
 from torch import Tensor
 
 
@@ -22,10 +23,10 @@ class CrossGraphPolicy:
         state = {name: torch.from_numpy(array) for name, array in weights.items() if name != "options"}
         self._network.load_state_dict(state)
         self._network.requires_grad_(False)
-        self._wired: tuple[TopologyLike, Wiring] | None = None
+        self._wired: tuple[Topology, Wiring] | None = None
 
     def log_probs(
-        self, site: np.ndarray, node: np.ndarray, topology: TopologyLike, masks: tuple[np.ndarray, np.ndarray]
+        self, site: np.ndarray, node: np.ndarray, topology: Topology, masks: tuple[np.ndarray, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
         """One round of B games: (B, N, FS), (B, M, FN), bool (B, N + 1), (B, M + 1) -> float32, shaped as the masks.
 
@@ -37,7 +38,7 @@ class CrossGraphPolicy:
             demand, supply = self._network(features, self._wiring(topology), legal)
         return demand.numpy(), supply.numpy()
 
-    def _wiring(self, topology: TopologyLike) -> Wiring:
+    def _wiring(self, topology: Topology) -> Wiring:
         """A game keeps its topology from round to round."""
         if self._wired is None or self._wired[0] is not topology:
             self._wired = topology, wire(topology, 1, self._network.heads)

@@ -6,35 +6,11 @@ T rounds of B games are R = T * B games to the network: row (t * B + b) * N + i 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
+from refork.envs.topology import Topology
 from torch import Tensor
-
-
-class TopologyLike(Protocol):
-    """B games padded to N sites and M supply nodes; node (b, i) has the flat index b * N + i."""
-
-    @property
-    def site_mask(self) -> np.ndarray:
-        """(B, N), bool."""
-
-    @property
-    def node_mask(self) -> np.ndarray:
-        """(B, M), bool."""
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """(2, P), int64: flat site and flat supply node, sorted by site."""
-
-    @property
-    def roads(self) -> np.ndarray:
-        """(2, E), int64: undirected edges, each once."""
-
-    @property
-    def links(self) -> np.ndarray:
-        """(2, F), int64."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +72,7 @@ class Wiring:
     """Demand, supply."""
 
 
-def wire(topology: TopologyLike, rounds: int, heads: int) -> Wiring:
+def wire(topology: Topology, rounds: int, heads: int) -> Wiring:
     """Index arrays for `rounds` rounds of these games. Cost and size: linear in rounds x (nodes + edges + pairs)."""
     masks = tuple(torch.from_numpy(np.tile(m, (rounds, 1))) for m in (topology.site_mask, topology.node_mask))
     sizes = (topology.site_mask.size, topology.node_mask.size)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from refork.agents.cross_graph import CrossGraph
 from refork.agents.registry import make_network
-from refork.replay.games import Topology
+from refork.envs.topology import Topology
 
 SITE_NAMES, NODE_NAMES = ("a", "b", "c"), ("d", "e", "f", "g")
 

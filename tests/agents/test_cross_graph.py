@@ -8,7 +8,7 @@ from refork.agents.cross_graph_ops import masked_log_softmax
 from refork.agents.cross_graph_policy import CrossGraphPolicy
 from refork.agents.cross_graph_wiring import wire
 from refork.agents.registry import make_network, make_policy
-from refork.replay.games import Topology
+from refork.envs.topology import Topology
 
 from tests.agents.cross_graph_cases import NODE_NAMES, SITE_NAMES, Case, make_agent, make_case
 

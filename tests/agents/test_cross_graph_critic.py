@@ -5,7 +5,7 @@ import pytest
 import torch
 from refork.agents.cross_graph_critic import CounterfactualCritic, Critic, make_critic
 from refork.agents.cross_graph_wiring import Wiring, wire
-from refork.replay.games import Topology
+from refork.envs.topology import Topology
 from torch import Tensor
 
 from tests.agents.cross_graph_cases import Case, make_agent, make_case

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from refork.agents.cross_graph_wiring import Wiring, wire
-from refork.replay.games import PlayedGames, Topology
+from refork.envs.topology import Topology
+from refork.replay.games import PlayedGames
 from torch import Tensor
 
 ROWS = 4096

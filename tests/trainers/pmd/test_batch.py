@@ -32,6 +32,8 @@ def _games(sizes: list[tuple[int, int]], seed: int, teacher: bool = False) -> Pl
         blank + site[:, :, 0, :1],
         blank,
         moves if teacher else None,
+        attempts=tuple(range(count)),
+        noise_seeds=tuple(range(count)),
     )
 
 
