@@ -61,6 +61,8 @@ def fork_rollout(
 ) -> Forked:
     """Raises BadInput for what is not there (run, task, step, action), InfraFailure when the state is lost."""
     job = JobConfig.model_validate(saved_job(run))
+    if job.trainer.learns_from != "tasks":
+        raise BadInput(f"{run}: is a run on games; `refork evaluate {run} --forks 16` goes back at every round of them")
     rollout = TrajectoryStore(run / "trajectories").find(task, episode, attempt)
     decision = _decision(rollout, step)
     source = task_source(job.env)

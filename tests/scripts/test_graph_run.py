@@ -120,6 +120,11 @@ def test_bad_input_is_one_line(
     assert message in said[-1]
 
 
+def test_going_back_in_games_is_a_way_of_judging(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fork", str(whole), "charging-regular-n4-0", "--step", "1"]) == 2
+    assert "is a run on games; `refork evaluate" in capsys.readouterr().err
+
+
 def test_tasks_have_no_forks_in_evaluate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "chain_small", "--trainer.updates", "1", "--runs", str(tmp_path / "runs")]) == 0
     assert main(["evaluate", str(run_folder(tmp_path)), "--forks", "4"]) == 2

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from refork.agents.cross_graph import CrossGraph
 from refork.agents.cross_graph_critic import CounterfactualCritic, make_critic
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, InfraFailure
 from refork.replay.games import ImproveConfig, PlayConfig, PlayedGames
 from refork.replay.seeding import generator
 from refork.trainers.pmd.advantages import RunningScale, counterfactual_baseline, gae
@@ -31,7 +31,7 @@ from torch import Tensor
 OPERATORS = ("demand", "supply")
 
 
-class Diverged(RuntimeError):
+class Diverged(InfraFailure):
     """Training went to infinity; the message says where and what helps."""
 
 
