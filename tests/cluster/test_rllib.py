@@ -15,7 +15,7 @@ from refork.cluster.local_ray import LocalRay
 from refork.cluster.rllib import GRAPH_GAME, game_config, register_environments, results_in
 from refork.cluster.rllib_env import GraphGameMultiAgentEnv
 from refork.cluster.rllib_module import CrossGraphRLModule
-from refork.cluster.rllib_pmd import KL_KEY, PMDConfig, PMDTorchLearner
+from refork.cluster.rllib_pmd import KL_KEY, PMD, PMDConfig, PMDTorchLearner
 from refork.envs.chain import ChainEnv
 from refork.envs.graph_game.env import GraphGameEnv
 from refork.envs.graph_game.game import Game
@@ -243,13 +243,28 @@ def test_the_learners_loss_by_hand() -> None:
     assert float(loss.detach()) == pytest.approx(surrogate + kl / 0.5 + float(critic), rel=1e-5)
 
 
-def test_the_learners_state_holds_the_iteration() -> None:
-    made, other = learner(), learner()
-    made._penalty.adapt(())
-    made._penalty.adapt(())
-    other.set_state(made.get_state())
-    assert other.get_state()["penalty"] == made.get_state()["penalty"]
-    assert other.get_state()["penalty"]["iteration"] == 2
+def test_a_checkpoint_holds_weights_optimiser_and_the_iteration(local_ray: None, tmp_path: Path) -> None:
+    algorithm = config("pmd").build_algo()
+    algorithm.train()
+    algorithm.save_to_path(tmp_path)
+    restored = PMD.from_checkpoint(tmp_path)
+    states = [a.learner_group.get_state()["learner"] for a in (algorithm, restored)]
+    for state in states:
+        assert state["penalty"]["iteration"] == 1
+    names = ("rl_module", "optimizer", "penalty", "weights_seq_no")
+    first, second = (list(leaves({name: state[name] for name in names})) for state in states)
+    assert len(first) == len(second) > 50
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    for made in (algorithm, restored):
+        made.stop()
+
+
+def leaves(state: Any) -> Iterator[np.ndarray]:
+    if isinstance(state, dict | list | tuple):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from leaves(part)
+    else:
+        yield np.asarray(state)
 
 
 @pytest.mark.parametrize("settings", [{"eta": 0.0}, {"eta_schedule": "target"}, {"tau": 1.0}, {"step": 1}])
