@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 
@@ -27,11 +28,20 @@ class BoundCache:
         sha = hashlib.sha256(f"{self._program}{instance.digest()}".encode())
         sha.update(b"" if demand is None else np.ascontiguousarray(demand).tobytes())
         path = self._folder / f"{sha.hexdigest()[:32]}.json"
-        if path.exists():
-            return float(json.loads(path.read_text())["upper"])
+        if (kept := _read(path)) is not None:
+            return kept
         value = upper_bound(instance, demand)
         self._folder.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps({"game": instance.name, "upper": value}))
         os.replace(aside, path)
         return value
+
+
+def _read(path: Path) -> float | None:
+    """The bound kept there; None where there is none or the file is damaged: it is solved again then."""
+    try:
+        value = float(json.loads(path.read_text())["upper"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return value if math.isfinite(value) else None

@@ -49,6 +49,15 @@ def test_a_bound_is_solved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert BoundCache(tmp_path).upper(SOURCE.instance(A)) == first
 
 
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"upper": NaN}', '{"game": "a"}'])
+def test_a_damaged_bound_is_solved_again(tmp_path: Path, damage: str) -> None:
+    first = BoundCache(tmp_path).upper(SOURCE.instance(A))
+    (kept,) = tmp_path.iterdir()
+    kept.write_text(damage)
+    assert BoundCache(tmp_path).upper(SOURCE.instance(A)) == first
+    assert '"upper"' in kept.read_text()
+
+
 def test_passing_earns_nothing_and_is_stagnation(tmp_path: Path) -> None:
     cache = BoundCache(tmp_path)
     judged = judge_games("pass", "rule", [_played("pass", A, B)], lambda p: results(p, SOURCE, cache), {})
