@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from refork.envs.graph_game import bound, program
+from refork.envs.graph_game import bound, joint_program, program
 from refork.envs.graph_game.bound import upper_bound
 from refork.envs.graph_game.instance import Instance
 from refork.envs.home import home
@@ -20,7 +20,7 @@ class BoundCache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or home() / "bounds"
-        sources = b"".join(Path(str(module.__file__)).read_bytes() for module in (bound, program))
+        sources = b"".join(Path(str(module.__file__)).read_bytes() for module in (bound, joint_program, program))
         self._program = hashlib.sha256(sources).hexdigest()
 
     def upper(self, instance: Instance, demand: np.ndarray | None = None) -> float:
