@@ -22,13 +22,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from refork.cluster.tracking import read_metrics
 from refork.envs.forkable import BadInput
+from refork.envs.graph_game.heuristics import HEURISTICS
 from refork.scripts.cli import run_app
 
 Rows = list[dict[str, Any]]
 Fractions = dict[str, dict[str, list[float]]]
 """By variant and domain/coupling/n: low, interquartile mean, high."""
 FRACTION = "validation/fraction_greedy"
-RULES = ("pass", "random", "own_greedy", "one_hop_greedy", "coupled_greedy", "myopic_best_response")
+COLORS = [plt.get_cmap("tab20")(i) for i in range(20)]
+LOWEST = -0.6
+"""Fractions below it are drawn at the edge."""
 
 app = App(help=__doc__, result_action="return_value")
 
@@ -112,11 +115,15 @@ def _panel(axis: Axes, panel: str, fractions: Fractions) -> None:
             continue
         sizes = np.array([n for n, _ in cells]) * (1 + 0.012 * (number - len(fractions) / 2))  # apart on the log axis
         low, middle, high = np.array([f for _, f in cells]).T
-        style = ":" if variant in RULES else "-"
+        low, middle, high = (np.maximum(values, LOWEST) for values in (low, middle, high))
+        style = ":" if variant in HEURISTICS else "-"
+        color = COLORS[number % len(COLORS)]
         spread = np.maximum([middle - low, high - middle], 0)
-        axis.errorbar(sizes, middle, spread, ls=style, marker="o", ms=3.5, lw=1.4, capsize=2, label=variant)
+        axis.errorbar(
+            sizes, middle, spread, ls=style, color=color, marker="o", ms=3.5, lw=1.4, capsize=2, label=variant
+        )
     known = sorted({int(cell.rsplit("/", 1)[1]) for own in fractions.values() for cell in own})
-    axis.set(title=panel.replace("/", ", "), xlabel="sites", xscale="log", ylim=(-0.35, 1.02))
+    axis.set(title=panel.replace("/", ", "), xlabel="sites", xscale="log", ylim=(LOWEST - 0.02, 1.02))
     axis.set_xticks(known, [str(n) for n in known])
     axis.minorticks_off()
 
