@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from refork.envs.graph_game.game import Game
-from refork.envs.graph_game.local_scores import local_scores
-from refork.envs.graph_game.ranking import best_of
+from refork.envs.graph_game.local_scores import local_scores, one_hop_moves
 
 
 class OneHopGreedy:
@@ -16,13 +15,4 @@ class OneHopGreedy:
 
     def moves(self, game: Game) -> np.ndarray:
         """Legal moves (B, 2)."""
-        scores = local_scores(game)
-        gain = [np.maximum(0.0, score.max(1)) for score in (scores.site, scores.node)]
-        alone = [
-            np.where(best > 0, score.argmax(1), score.shape[1])
-            for best, score in zip(gain, (scores.site, scores.node), strict=True)
-        ]
-        first, second = game.topology.pairs
-        best = best_of(scores.pair, first // game.batch.sites, game.batch.games)
-        pair = np.stack([first[best] % game.batch.sites, second[best] % game.batch.nodes], 1)
-        return np.where((scores.pair[best] > gain[0] + gain[1])[:, None], pair, np.stack(alone, 1))
+        return one_hop_moves(game, local_scores(game))

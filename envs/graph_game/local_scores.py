@@ -7,13 +7,15 @@ without a word. What is blind here: how the whole flow would be rearranged.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from refork.envs.graph_game.game import Game
-from refork.envs.graph_game.observe import node_headroom, road_room
 from refork.envs.graph_game.outlook import Average, average_round
+from refork.envs.graph_game.ranking import best_of
+from refork.envs.graph_game.room import node_headroom, road_room
 
-EMPTY = 1e-9
+if TYPE_CHECKING:
+    from refork.envs.graph_game.game import Game
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ def local_scores(game: Game) -> LocalScores:
     pair = now.rounds * (local.price_of(first, both) + local.worth_of(second, both, 1))
     # alone: the best partner that has room now
     reached = np.minimum(site_after[first], local.node_room(0)[second])
-    site = _best(local.price_of(first, reached) + local.worth_of(second, reached, 0), first, now.site_level.size)
+    site = best_at(local.price_of(first, reached) + local.worth_of(second, reached, 0), first, now.site_level.size)
     fed = np.minimum(local.site_room(0)[first], node_after[second])
-    node = _best(local.price_of(first, fed) + local.worth_of(second, fed, 1), second, now.node_level.size)
+    node = best_at(local.price_of(first, fed) + local.worth_of(second, fed, 1), second, now.node_level.size)
     return LocalScores(
         pair - site_cost[first] - node_cost[second],
         (now.rounds * site - site_cost).reshape(now.site_level.shape),
@@ -94,7 +96,20 @@ def local_scores(game: Game) -> LocalScores:
     )
 
 
-def _best(score: np.ndarray, end: np.ndarray, count: int) -> np.ndarray:
+def one_hop_moves(game: Game, scores: LocalScores) -> np.ndarray:
+    """Moves (B, 2) that open the pair of the highest score, unless the best two builds alone bring more together."""
+    gain = [np.maximum(0.0, score.max(1)) for score in (scores.site, scores.node)]
+    alone = [
+        np.where(best > 0, score.argmax(1), score.shape[1])
+        for best, score in zip(gain, (scores.site, scores.node), strict=True)
+    ]
+    first, second = game.topology.pairs
+    best = best_of(scores.pair, first // game.batch.sites, game.batch.games)
+    pair = np.stack([first[best] % game.batch.sites, second[best] % game.batch.nodes], 1)
+    return np.where((scores.pair[best] > gain[0] + gain[1])[:, None], pair, np.stack(alone, 1))
+
+
+def best_at(score: np.ndarray, end: np.ndarray, count: int) -> np.ndarray:
     """The greatest score of the pairs (P,) at each of `count` ends; -inf where there is none."""
     best = np.full(count, -np.inf)
     np.maximum.at(best, end, score)

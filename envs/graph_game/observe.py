@@ -6,23 +6,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from refork.envs.graph_game.local_scores import best_at, local_scores, one_hop_moves
+from refork.envs.graph_game.room import CAP, node_headroom, road_room
 
 if TYPE_CHECKING:
     from refork.envs.graph_game.game import Game
 
+COUPLED = ("coupled_alone", "coupled_pair", "coupled_move")
+"""Features that only the coupling tells, always the last ones: what raising the node alone, or with its best partner,
+would bring by the scores of the decentralised greedy; and 1 at the node that it would raise."""
 SITE_FEATURES = (
     *("level", "open", "demand", "demand_ahead", "capacity", "price", "capital", "upkeep"),
     *("served", "idle", "room", "full_value_left", "pool_left", "road_room"),
-    *("gain", "unlock", "time_left", "budget"),
+    *("gain", "unlock", "time_left", "budget", *COUPLED),
 )
 NODE_FEATURES = (
     *("level", "open", "capacity", "tariff", "capital", "upkeep", "take"),
-    *("through", "idle", "headroom", "stock", "expiring", "gain", "unlock", "time_left", "budget"),
+    *("through", "idle", "headroom", "stock", "expiring", "gain", "unlock", "time_left", "budget", *COUPLED),
 )
-CAP = 4.0
-"""Largest value of a feature: infinite pools and headrooms are cut here."""
 SCALE = 8.0
-"""Money that counts as one in `gain` and `unlock`."""
+"""Money that counts as one."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,14 @@ class Observation:
 def observe(game: Game) -> Observation:
     """What holds before the round `game.t`; after the end: what held before the last one, as far as time goes."""
     masks = game.legal()
+    coupled = _coupled_features(game)
     left = game.batch.budget - game.state.spent
-    site = _site_features(game, masks[0][:, :-1], left[:, 0])
-    node = _node_features(game, masks[1][:, :-1], left[:, 1])
+    site = _site_features(game, masks[0][:, :-1], left[:, 0], coupled[0])
+    node = _node_features(game, masks[1][:, :-1], left[:, 1], coupled[1])
     return Observation(site, node, masks)
 
 
-def _site_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarray:
+def _site_features(game: Game, legal: np.ndarray, left: np.ndarray, coupled: list[np.ndarray]) -> np.ndarray:
     site, state = game.batch.site, game.state
     t = min(game.t, game.horizon - 1)
     capacity = site["site_capacity"]
@@ -74,8 +78,23 @@ def _site_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarra
         (worth[0] - rounds * site["site_upkeep"] - np.minimum(site["site_capital"], CAP)) / SCALE,
         worth[1] / SCALE,
         *_shared(game, left, site["site_capital"], state.site_level.shape),
+        *coupled,
     ]
     return _stacked(features, game.topology.site_mask)
+
+
+def _coupled_features(game: Game) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """COUPLED of sites (B, N) and of supply nodes (B, M)."""
+    if game.ended:
+        return [np.zeros_like(game.state.served)] * 3, [np.zeros_like(game.state.through)] * 3
+    scores = local_scores(game)
+    moves = one_hop_moves(game, scores)
+    found = []
+    for end, (alone, pairs) in enumerate(zip((scores.site, scores.node), game.topology.pairs, strict=True)):
+        best = best_at(scores.pair, pairs, alone.size).reshape(alone.shape)
+        chosen = moves[:, end, None] == np.arange(alone.shape[1])
+        found.append([alone / SCALE, best / SCALE, chosen])
+    return found[0], found[1]
 
 
 def _worth_of_site(game: Game, units: np.ndarray) -> np.ndarray:
@@ -86,7 +105,7 @@ def _worth_of_site(game: Game, units: np.ndarray) -> np.ndarray:
     return site["price"] * early + site["late_price"] * (total - early)
 
 
-def _node_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarray:
+def _node_features(game: Game, legal: np.ndarray, left: np.ndarray, coupled: list[np.ndarray]) -> np.ndarray:
     node, state = game.batch.node, game.state
     capacity = node["node_capacity"]
     stock = state.stock.sum(-1)
@@ -111,6 +130,7 @@ def _node_features(game: Game, legal: np.ndarray, left: np.ndarray) -> np.ndarra
         (rounds * (node["tariff"] * added - node["node_upkeep"]) - capital) / SCALE,
         rounds * node["tariff"] * unused / SCALE,
         *_shared(game, left, node["node_capital"], state.node_level.shape),
+        *coupled,
     ]
     return _stacked(features, game.topology.node_mask)
 
@@ -128,23 +148,3 @@ def _stacked(features: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
     """(B, N, F), float32, 0 on padding."""
     stacked = np.stack([np.clip(f, -CAP, CAP) for f in features], -1).astype(np.float32)
     return stacked * mask[..., None]
-
-
-def road_room(game: Game) -> np.ndarray:
-    """(B, N): the least that the roads at a site would still let through, after the last round's service."""
-    served = game.state.served.ravel()
-    first, second = game.topology.roads
-    slack = game.batch.road_limit - served[first] - served[second]
-    room = np.full(served.size, CAP)
-    np.minimum.at(room, first, slack)
-    np.minimum.at(room, second, slack)
-    return room.reshape(game.state.served.shape)
-
-
-def node_headroom(game: Game) -> np.ndarray:
-    """(B, M): the least more that the rows of the supply network would let through a node."""
-    rows, through = game.batch.rows, game.state.through.ravel()
-    slack = rows.limit - np.bincount(rows.index, rows.coefficient * through[rows.node], len(rows.limit))
-    room = np.full(through.size, CAP)
-    np.minimum.at(room, rows.node, slack[rows.index] / rows.coefficient)
-    return room.reshape(game.state.through.shape)

@@ -7,13 +7,16 @@ them; this is exact where demand is constant and stock never runs out of order.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from refork.envs.graph_game.batch import Batch
 from refork.envs.graph_game.clearing import Round, clear
 from refork.envs.graph_game.exact import clear_exactly
-from refork.envs.graph_game.game import Game
 from refork.envs.graph_game.payoff import demand_income, supply_income, upkeep
+
+if TYPE_CHECKING:
+    from refork.envs.graph_game.game import Game
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal, Self
 import numpy as np
 from gymnasium import spaces
 from refork.envs.graph_game.instance import Instance
-from refork.envs.graph_game.observe import CAP, NODE_FEATURES, SITE_FEATURES, Observation
+from refork.envs.graph_game.observe import CAP, COUPLED, NODE_FEATURES, SITE_FEATURES, Observation
 
 View = Literal["own", "masked", "unmasked"]
 VIEWS: tuple[View, ...] = ("own", "masked", "unmasked")
@@ -56,6 +56,9 @@ class Seat:
         features = (seen.site[0], seen.node[0])
         own = _padded(features[self.index], self.own_size)
         partner = _padded(features[1 - self.index], self.partner_size)
+        partner[:, -len(COUPLED) :] = 0.0  # they tell of nodes two steps away
+        if self.view != "masked":
+            own[:, -len(COUPLED) :] = 0.0
         legal = seen.masks[self.index][0]
         action_mask = np.zeros(self.own_size + 1, np.int8)
         action_mask[: self.own_count], action_mask[-1] = legal[:-1], legal[-1]
