@@ -12,6 +12,7 @@ from pettingzoo.test.seed_test import parallel_seed_test
 from refork.envs.forkable import BadInput, ForkableEnv, Reward, StateMismatch, StateRef
 from refork.envs.graph_game.env import GraphGameEnv
 from refork.envs.graph_game.generate import make_instance
+from refork.envs.graph_game.observe import COUPLED
 from refork.envs.graph_game.seat import VIEWS
 from refork.envs.registry import make_env, parallel_env
 
@@ -92,10 +93,15 @@ def test_views_share_the_game_and_differ_in_what_may_be_read() -> None:
     assert not own["demand"]["coupling"].any()
     assert not own["demand"]["partner"].any()
     assert (unmasked["supply"]["coupling"] == np.pad(np.ones((7, 7)), ((0, 2), (0, 0)))).all()
+    told = len(COUPLED)  # the last features, which only the coupling tells
     for seen in (masked, unmasked):
-        assert (seen["demand"]["own"] == own["demand"]["own"]).all()
-        assert (seen["demand"]["partner"] == seen["supply"]["own"]).all()
+        assert (seen["demand"]["own"][:, :-told] == own["demand"]["own"][:, :-told]).all()
+        assert (seen["demand"]["partner"][:, :-told] == seen["supply"]["own"][:, :-told]).all()
+        assert not seen["demand"]["partner"][:, -told:].any()
         assert seen["demand"]["partner"].any()
+    assert masked["demand"]["own"][:, -told:].any()
+    for blind in (own, unmasked):
+        assert not blind["demand"]["own"][:, -told:].any()
 
 
 def test_the_own_graph_is_observed_undirected() -> None:
