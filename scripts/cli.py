@@ -23,7 +23,10 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command("refork.scripts.train:train", help="Train as a job file says.")
-app.command("refork.scripts.evaluate:evaluate", help="Judge a checkpoint: resolved share with interval, pass@k.")
+app.command(
+    "refork.scripts.evaluate:evaluate",
+    help="Judge a checkpoint, and what it has to beat, on tasks it was not trained on.",
+)
 app.command("refork.scripts.fork:fork", help="Go back to a decision of a recorded rollout and play alternatives.")
 app.command("refork.scripts.clean:clean", help="Remove what runs that no longer live have left behind.")
 app.command("refork.scripts.doctor:doctor", help="Show what works on this machine, and what to do about the rest.")

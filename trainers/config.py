@@ -20,19 +20,20 @@ class EnvConfig(Config):
     id: str = "refork/RepairMenu-v0"
     """Environment id in the Gymnasium registry."""
     tasks: Path | None = None
-    """Folder of a built task set; None: the set that `refork tasks build` makes by default."""
+    """Folder of a built task set, or of your own games; None: the set that `refork tasks build` makes by default, or
+    generated games."""
     backend: Literal["overlay", "docker", "replay"] = "overlay"
     """Sandbox backend of software tasks."""
     train: tuple[str, ...] = ()
-    """Packages to train on; empty: all that are neither validation nor held out."""
+    """Packages, or own games, to train on; empty: all that are neither validation nor held out."""
     validation: tuple[str, ...] = ()
-    """Packages for tuning."""
+    """Packages, or own games, for tuning."""
     held_out: tuple[str, ...] = ()
-    """Packages for the final evaluation, never trained or tuned on."""
+    """Packages, or own games, for the final evaluation, never trained or tuned on."""
     cache: bool = True
     """Answer executions already in the state DAG from it."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the environment's constructor."""
+    """Keyword arguments of the environment's constructor; for games what `cluster/game_options.py` lists."""
 
 
 class AgentConfig(Config):
@@ -51,7 +52,7 @@ class EvaluateConfig(Config):
     attempts: int = Field(4, ge=1)
     """Sampled episodes per task."""
     tasks: int = Field(0, ge=0)
-    """Held-out tasks to play, evenly over packages and bug counts; 0: all."""
+    """Tasks to play, evenly over packages (games: domain, coupling and size); 0: all."""
     pass_k: tuple[int, ...] = (1, 4)
     """k of pass@k."""
     every: int = Field(0, ge=0)
