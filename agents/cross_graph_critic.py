@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from refork.agents.cross_graph import CrossGraph, NodeHead, pool
+from refork.agents.cross_graph import CrossGraph
+from refork.agents.cross_graph_body import NodeHead, pool
 from refork.agents.cross_graph_wiring import Side, Wiring
 from torch import Tensor, nn
 

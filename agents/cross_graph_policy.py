@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from refork.agents.cross_graph import VIEWS, CrossGraph
+from refork.agents.cross_graph import CrossGraph
+from refork.agents.cross_graph_body import VIEWS
 from refork.agents.cross_graph_wiring import Wiring, wire
 from refork.envs.topology import Topology
 from torch import Tensor

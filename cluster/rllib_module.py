@@ -14,7 +14,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.distribution.torch.torch_distribution import TorchCategorical
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
-from refork.agents.cross_graph import CrossGraph, pool
+from refork.agents.cross_graph import CrossGraph
+from refork.agents.cross_graph_body import pool
 from refork.agents.cross_graph_critic import ValueCritic
 from refork.agents.cross_graph_wiring import Side, wire
 from refork.envs.graph_game.instance import AGENTS

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from refork.agents.cross_graph import VIEWS, CrossGraph
+from refork.agents.cross_graph import CrossGraph
+from refork.agents.cross_graph_body import VIEWS
 from refork.agents.cross_graph_ops import masked_log_softmax
 from refork.agents.cross_graph_policy import CrossGraphPolicy
 from refork.agents.cross_graph_wiring import wire
