@@ -25,7 +25,7 @@ app = App(
 app.command("refork.scripts.train:train", help="Train as a job file says.")
 app.command(
     "refork.scripts.evaluate:evaluate",
-    help="Judge a checkpoint, and what it has to beat, on tasks it was not trained on.",
+    help="Judge a checkpoint and what it has to beat on unseen tasks or games.",
 )
 app.command("refork.scripts.fork:fork", help="Go back to a decision of a recorded rollout and play alternatives.")
 app.command("refork.scripts.clean:clean", help="Remove what runs that no longer live have left behind.")
