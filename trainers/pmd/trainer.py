@@ -18,24 +18,20 @@ from refork.agents.cross_graph_critic import CounterfactualCritic, make_critic
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.replay.games import ImproveConfig, PlayConfig, PlayedGames
 from refork.replay.seeding import generator
-from refork.trainers.pmd.advantages import RunningScale, counterfactual_baseline, gae
+from refork.trainers.pmd.advantages import RunningScale
 from refork.trainers.pmd.batch import Judged, Part, minibatches
 from refork.trainers.pmd.config import AlgorithmConfig
 from refork.trainers.pmd.drift import Drift, drift
 from refork.trainers.pmd.flat import FlatParameters
-from refork.trainers.pmd.loss import Decisions, PolicyTerms, imitation, policy_loss, uniform, value_loss
+from refork.trainers.pmd.judge import OPERATORS, Batches, Judge
+from refork.trainers.pmd.loss import Decisions, PolicyTerms, imitation, policy_loss, value_loss
 from refork.trainers.pmd.penalty import Penalty
 from refork.trainers.schedule import Schedule
 from torch import Tensor
 
-OPERATORS = ("demand", "supply")
-
 
 class Diverged(InfraFailure):
     """Training went to infinity; the message says where and what helps."""
-
-
-Batches = list[list[tuple[Part, Judged]]]
 
 
 class Trainer:
@@ -49,6 +45,7 @@ class Trainer:
         self.critic = make_critic(kind, network, config.critic_width, critic_seed)
         self.scale = RunningScale(config.scale_rate)
         self.magnet = copy.deepcopy(network).requires_grad_(False) if self._pulled else None
+        self.judge = Judge(config, network, self.critic, self.magnet, self.scale)
         self._flat = {name: FlatParameters(network.policies[a]) for a, name in enumerate(OPERATORS)}
         self._flat["critic"] = FlatParameters(self.critic)
         groups = [
@@ -96,7 +93,7 @@ class Trainer:
         self._begin_learning(update)
         rng = generator(self._seed, "minibatches", update)
         parts = minibatches(games, self.config.minibatch, self.network.heads, rng)
-        batches, metrics = self._judge(parts)
+        batches, metrics = self.judge(parts)
         self._set_rates(rate, phase)
         metrics |= {"skipped_update": 0.0, "learning_rate": rate, "decisions": float(_count(parts))}
         metrics |= self._epochs(batches, phase, rng)
@@ -118,54 +115,6 @@ class Trainer:
         policies, critics = self.optimiser.param_groups
         policies["lr"] = 0.0 if phase == "critic" else rate
         critics["lr"] = self.config.critic_learning_rate * rate / self.config.learning_rate
-
-    # ---- what the frozen networks say
-
-    @torch.no_grad()
-    def _judge(self, parts: Sequence[Sequence[Part]]) -> tuple[Batches, dict[str, float]]:
-        """Old log-probabilities, normalised advantages and value targets of every part."""
-        if self.scale.unset:
-            self.scale.update(torch.cat([_returns(part) for batch in parts for part in batch]))
-        batches = [[(part, self._judge_part(part)) for part in batch] for batch in parts]
-        judged = [j for batch in batches for _, j in batch]
-        targets, advantages = (torch.cat([getattr(j, n) for j in judged]) for n in ("targets", "advantages"))
-        metrics = {f"return/{name}": float(targets[:, a].mean()) for a, name in enumerate(OPERATORS)}
-        metrics["behaviour_gap"] = max(_behaviour_gap(p, j) for batch in batches for p, j in batch)
-        self.scale.update(targets)
-        mean, spread = advantages.mean(0), advantages.std(0, correction=0).clamp(min=1e-8)
-        for j in judged:
-            j.advantages, j.targets = (j.advantages - mean) / spread, self.scale.normalise(j.targets)
-        return batches, metrics
-
-    def _judge_part(self, part: Part) -> Judged:
-        old = self.network(part.features, part.wiring, part.masks)
-        critic = self.critic
-        if isinstance(critic, CounterfactualCritic):
-            found = self._counterfactual(part, old, critic(part.features, part.wiring, part.actions))
-        else:
-            values = self.scale.restore(critic(part.features, part.wiring)).view(part.rewards.shape)
-            found = gae(part.rewards, values, self.config.gae_lambda)
-        return Judged(old, found[0].reshape(-1, 2), found[1].reshape(-1, 2), self._magnet_log_probs(part))
-
-    def _counterfactual(
-        self, part: Part, old: tuple[Tensor, Tensor], q: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Advantages, and TD(lambda) targets of Q along the moves that were made.
-
-        COMA's advantage begins with Q of the move; the target it is fitted to takes its place, so that a Q not yet
-        learned misleads no policy.
-        """
-        taken = torch.cat([q[a].gather(1, part.actions[:, a : a + 1]) for a in range(2)], 1)
-        targets = gae(part.rewards, self.scale.restore(taken).view(part.rewards.shape), self.config.gae_lambda)[1]
-        baseline = torch.stack([counterfactual_baseline(q[a], old[a]) for a in range(2)], 1)
-        return targets.reshape(-1, 2) - self.scale.restore(baseline), targets
-
-    def _magnet_log_probs(self, part: Part) -> tuple[Tensor, Tensor] | None:
-        if self.config.tau == 0:
-            return None
-        if self.magnet is None:
-            return uniform(part.masks[0]), uniform(part.masks[1])
-        return self.magnet(part.features, part.wiring, part.masks)
 
     # ---- gradient steps
 
@@ -288,11 +237,6 @@ class Trainer:
         self._kl_total, self._next = list(state["kl_total"]), state["next"]
 
 
-def _returns(part: Part) -> Tensor:
-    """(R, 2): sum of the rewards from a round on."""
-    return part.rewards.flip(0).cumsum(0).flip(0).reshape(-1, 2)
-
-
 def _decisions(part: Part, judged: Judged, a: int) -> Decisions:
     return Decisions(
         part.masks[a],
@@ -307,14 +251,6 @@ def _decisions(part: Part, judged: Judged, a: int) -> Decisions:
 def _clone_terms(log_probs: Tensor, moves: Tensor) -> PolicyTerms:
     zero, distil = torch.zeros(()), imitation(log_probs, moves)
     return PolicyTerms(distil, zero, zero, zero, zero, distil)
-
-
-def _behaviour_gap(part: Part, judged: Judged) -> float:
-    """Largest difference between log-probabilities as played and as computed now; 0 up to rounding, or a fault."""
-    if not bool(part.behaviour.any()):  # a heuristic played
-        return 0.0
-    now = torch.cat([judged.old[a].gather(1, part.actions[:, a : a + 1]) for a in range(2)], 1)
-    return float((now - part.behaviour).abs().max())
 
 
 def _count(parts: Sequence[Sequence[Part]]) -> int:

@@ -9,7 +9,7 @@ import torch
 from refork.envs.forkable import BadInput
 from refork.replay.game_pack import LostGames
 from refork.replay.games import ImproveConfig, PlayConfig, PlayedGames
-from refork.trainers.pmd.trainer import Trainer
+from refork.trainers.pmd.trainer import Diverged, Trainer
 
 from tests.trainers.pmd.bandit import make_trainer, payoff, play
 
@@ -193,3 +193,11 @@ def test_a_checkpoint_of_another_network_is_refused() -> None:
         make_trainer().load_state_dict(make_trainer(view="own").state_dict())
     with pytest.raises(BadInput, match=r"--trainer\.learning_rate 0\.01"):
         make_trainer(learning_rate=0.02).load_state_dict(make_trainer().state_dict())
+
+
+def test_training_that_goes_to_infinity_says_where_and_leaves_the_weights_finite() -> None:
+    trainer = make_trainer()
+    games = play(trainer, 0)
+    with pytest.raises(Diverged, match=r"update 0: the gradient of demand is nan; lower trainer\.learning_rate"):
+        trainer.update(0, [replace(games, rewards=np.full_like(games.rewards, np.inf))])
+    assert all(torch.isfinite(p).all() for p in trainer.network.parameters())
