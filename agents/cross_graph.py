@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from refork.agents.cross_graph_body import VIEWS, Body, NodeHead, View
 from refork.agents.cross_graph_ops import masked_log_softmax
 from refork.agents.cross_graph_wiring import Side, Wiring
@@ -19,16 +20,28 @@ from torch import Tensor, nn
 class OperatorPolicy(nn.Module):
     """pi(. | what one operator sees)."""
 
-    def __init__(self, body: Body, width: int) -> None:
+    def __init__(self, body: Body, width: int, prior: float) -> None:
         super().__init__()
         self.body, self.head = body, NodeHead(width, 0.01)
+        self.prior = nn.Parameter(torch.tensor(prior)) if prior > 0 else None
 
     def forward(self, own: Tensor, partner: Tensor, side: Side, mask: Tensor) -> Tensor:
         """(R N, FO), (R M, FP), bool (R, N + 1) -> log-probabilities (R, N + 1), -inf where masked; pass is the last.
 
         Raises ValueError when a row of the mask leaves no move.
         """
-        return masked_log_softmax(self.head(self.body(own, partner, side), side), mask)
+        logits = self.head(self.body(own, partner, side), side)
+        if self.prior is not None:
+            logits = logits + self.prior * _hinted(own, side)
+        return masked_log_softmax(logits, mask)
+
+
+def _hinted(own: Tensor, side: Side) -> Tensor:
+    """(R, N + 1): 1 at the move that the last feature (R N, FO) flags, at pass where it flags none."""
+    flags = own[:, -1].view(side.games, -1)
+    if side.padded:
+        flags = flags.masked_fill(~side.own_mask, 0.0)
+    return torch.cat([flags, 1 - flags.sum(1, keepdim=True)], 1)
 
 
 class CrossGraph(nn.Module):
@@ -42,10 +55,14 @@ class CrossGraph(nn.Module):
         width: int = 32,
         heads: int = 2,
         rounds: int = 2,
+        prior: float = 0.0,
+        coupled: int | None = None,
     ) -> None:
         """`feature_names`: of sites and of supply nodes. `view`: what an operator sees of the partner: nothing (own),
         the nodes coupled to its own (masked), or all (unmasked). `width`: of every layer. `heads`: of the attention.
-        `rounds`: of message passing.
+        `rounds`: of message passing. `prior`: logit, learned on from there, that the last feature begins with (the move
+        that a decentralised rule would make); 0: neither it nor the other features that only the coupling tells are
+        looked at. `coupled`: how many the latter are, the last ones; None: those named `coupled_...`.
 
         Draws from torch's global generator. Raises ValueError for an unknown view or sizes that do not fit.
         """
@@ -54,9 +71,13 @@ class CrossGraph(nn.Module):
             raise ValueError(f"view {view!r}; there are: {', '.join(VIEWS)}")
         if heads < 1 or rounds < 0:
             raise ValueError(f"heads {heads} must be at least 1, rounds {rounds} at least 0")
-        self.view, self.width, self.heads, self.rounds = view, width, heads, rounds
+        if prior < 0 or (prior > 0 and view != "masked"):
+            raise ValueError(f"prior {prior:g} must be at least 0, and 0 unless the view is masked")
+        self.view, self.width, self.heads, self.rounds, self.prior = view, width, heads, rounds, prior
+        told = [name for name in feature_names[0] if name.startswith("coupled_")]
+        self.coupled = len(told) if coupled is None else coupled
         self.feature_counts = (len(feature_names[0]), len(feature_names[1]))
-        self.policies = nn.ModuleList(OperatorPolicy(self.body(a, width), width) for a in range(2))
+        self.policies = nn.ModuleList(OperatorPolicy(self.body(a, width), width, prior) for a in range(2))
 
     def body(self, operator: int, width: int, extra: int = 0, view: View | None = None) -> Body:
         """A fresh body for an operator, with `extra` partner features; `view` None: the agent's.
@@ -65,7 +86,8 @@ class CrossGraph(nn.Module):
         """
         if width < 1 or width % self.heads:
             raise ValueError(f"width {width} must be a positive multiple of heads {self.heads}")
-        own, partner = self.feature_counts[operator], self.feature_counts[1 - operator] + extra
+        own, partner = self.feature_counts[operator], self.feature_counts[1 - operator] - self.coupled + extra
+        own -= 0 if self.prior > 0 else self.coupled
         return Body(own, partner, width, self.heads, self.rounds, view or self.view)
 
     def forward(
@@ -77,6 +99,7 @@ class CrossGraph(nn.Module):
 
     def acting_weights(self) -> dict[str, np.ndarray]:
         """Copies of the weights, float32, and `options`, int64: what `CrossGraphPolicy` needs."""
-        options = [VIEWS.index(self.view), self.width, self.heads, self.rounds, *self.feature_counts]
+        hints = (int(self.prior > 0), self.coupled)
+        options = [VIEWS.index(self.view), self.width, self.heads, self.rounds, *self.feature_counts, *hints]
         arrays = {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
         return {**arrays, "options": np.array(options, np.int64)}

@@ -65,7 +65,9 @@ class Body(nn.Module):
     def __init__(
         self, own_features: int, partner_features: int, width: int, heads: int, rounds: int, view: View
     ) -> None:
+        """Features beyond the first `own_features` and `partner_features` are not looked at."""
         super().__init__()
+        self.looked_at = (own_features, partner_features)
         self.degrees = int(view == "masked")
         self.encode = nn.Linear(own_features + self.degrees, width)
         self.stay = nn.ModuleList(nn.Linear(width, width) for _ in range(rounds))
@@ -75,6 +77,7 @@ class Body(nn.Module):
 
     def forward(self, own: Tensor, partner: Tensor, side: Side) -> Tensor:
         """(R N, FO), (R M, FP) -> (R N, d). Features of padding may hold anything, NaN too."""
+        own, partner = own[:, : self.looked_at[0]], partner[:, : self.looked_at[1]]
         if side.padded:
             own = own.masked_fill(~side.own_mask.view(-1, 1), 0.0)
             partner = partner.masked_fill(~side.partner_mask.view(-1, 1), 0.0)

@@ -64,7 +64,8 @@ class CounterfactualCritic(nn.Module):
         found = []
         for a, (body, head) in enumerate(zip(self.bodies, self.heads, strict=True)):
             side = wiring.sides[a]
-            partner = torch.cat([features[1 - a], _flag(actions[:, 1 - a], side)], 1)
+            known = features[1 - a][:, : body.looked_at[1] - 1]  # type: ignore[index]
+            partner = torch.cat([known, _flag(actions[:, 1 - a], side)], 1)
             found.append(head(body(features[a], partner, side), side))
         return found[0], found[1]
 

@@ -17,10 +17,12 @@ class CrossGraphPolicy:
     """pi(. | observation) of both operators from the weights that `CrossGraph.acting_weights` exports."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
-        view, width, heads, rounds, sites, nodes = (int(x) for x in weights["options"])
+        view, width, heads, rounds, sites, nodes, prior, coupled = (int(x) for x in weights["options"])
         names = ([""] * sites, [""] * nodes)
         with torch.random.fork_rng(devices=[]):
-            self._network = CrossGraph(names, view=VIEWS[view], width=width, heads=heads, rounds=rounds)
+            self._network = CrossGraph(
+                names, view=VIEWS[view], width=width, heads=heads, rounds=rounds, prior=prior, coupled=coupled
+            )
         state = {name: torch.from_numpy(array) for name, array in weights.items() if name != "options"}
         self._network.load_state_dict(state)
         self._network.requires_grad_(False)
