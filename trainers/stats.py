@@ -85,3 +85,21 @@ def stratified_bootstrap(
     drawn = np.concatenate([a[rng.integers(a.size, size=(resamples, a.size))] for a in arrays], 1)
     low, high = np.quantile(statistic(drawn), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(statistic(np.concatenate(arrays))), float(low), float(high))
+
+
+def crossed_bootstrap(
+    table: np.ndarray, *, statistic: Statistic = iqm, seed: int = 0, resamples: int = 4_000, level: float = 0.95
+) -> Interval:
+    """Percentile bootstrap of a statistic of all entries of `table` (seeds, instances), both drawn again together.
+
+    Raises ValueError for an empty table or for NaN.
+    """
+    table = np.asarray(table, np.float64)
+    if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
+        raise ValueError(f"a crossed bootstrap needs a table of finite numbers, got shape {table.shape}")
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(table.shape[0], size=(resamples, table.shape[0], 1))
+    columns = rng.integers(table.shape[1], size=(resamples, 1, table.shape[1]))
+    values = statistic(table[rows, columns].reshape(resamples, -1))
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(statistic(table.ravel())), float(low), float(high))
