@@ -46,7 +46,7 @@ class GameOptions(Config):
     """What the operators are paid for: welfare, payoffs with a common potential, or each its own."""
     clearing: Literal["prices", "exact"] = "prices"
     """How a round is cleared: by prices, or by a linear program."""
-    batch: int = Field(32, ge=1)
+    batch: int = Field(16, ge=1)
     """Games played in step by one player."""
 
     @model_validator(mode="before")

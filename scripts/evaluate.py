@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
 from refork.cluster.checkpoint_folder import find
 from refork.envs.forkable import BadInput
 from refork.envs.home import check_writable
@@ -26,6 +27,7 @@ def evaluate(
     attempts: int | None = None,
     tasks: int | None = None,
     baselines: bool = True,
+    sizes: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     forks: int = 0,
     actors: int | None = None,
     out: Path | None = None,
@@ -48,6 +50,8 @@ def evaluate(
         Tasks to play, evenly over packages; 0: all; default: as the run's job says.
     baselines
         Judge the untrained policy and the environment's baselines too.
+    sizes
+        Games: numbers of sites to play at, e.g. 20 80; default: as the run's job says.
     forks
         Games: try that many joint moves at every round by going back, and take the best; 0: do not.
     actors
@@ -63,6 +67,10 @@ def evaluate(
 
     loaded = read(path)
     job = _adjusted(JobConfig.model_validate(loaded.meta["job"]), attempts, tasks, actors)
+    if sizes:
+        job = _resized(job, "sizes" if split == "train" else "evaluate_sizes", sizes)
+    if forks < 0 or forks == 1:
+        raise BadInput(f"--forks: the policy's own move counts: 0, or at least 2, got {forks}")
     target = out or path.parent.parent / f"evaluation-{split}.json"
     if not target.parent.is_dir():
         raise BadInput(f"--out {target}: there is no folder {target.parent}")
@@ -89,6 +97,14 @@ def _adjusted(job: JobConfig, attempts: int | None, tasks: int | None, actors: i
                 raise BadInput(f"--{key}: must be at least {1 if key == 'attempts' else 0}, got {value}")
             data[section][key] = value
     return JobConfig.model_validate(data)
+
+
+def _resized(job: JobConfig, key: str, sizes: list[int]) -> JobConfig:
+    """The same games at other sizes: a policy of games plays any."""
+    if job.trainer.learns_from != "games":
+        raise BadInput(f"--sizes: is for games; {job.env.id} has tasks")
+    options = {**job.env.options, key: sizes}
+    return job.model_copy(update={"env": job.env.model_copy(update={"options": options})})
 
 
 def _say(text: str) -> None:
