@@ -23,7 +23,7 @@ class OperatorPolicy(nn.Module):
     def __init__(self, body: Body, width: int, prior: float) -> None:
         super().__init__()
         self.body, self.head = body, NodeHead(width, 0.01)
-        self.prior = nn.Parameter(torch.tensor(prior)) if prior > 0 else None
+        self.prior = nn.Parameter(torch.tensor(float(prior))) if prior > 0 else None
 
     def forward(self, own: Tensor, partner: Tensor, side: Side, mask: Tensor) -> Tensor:
         """(R N, FO), (R M, FP), bool (R, N + 1) -> log-probabilities (R, N + 1), -inf where masked; pass is the last.
