@@ -33,9 +33,7 @@ def test_the_newest_is_found_and_what_is_not_there_is_said(tmp_path: Path) -> No
     store.write(1, [played([request(A, episode=1)])])
     assert store.find(A).episode == 1
     assert store.find(A, episode=0).update == 0
-    with pytest.raises(
-        BadInput, match=r"no game of vaccine-irregular-n6-1, attempt 0; recorded: charging-"
-    ):
+    with pytest.raises(BadInput, match=r"no game of vaccine-irregular-n6-1, attempt 0; recorded: charging-"):
         store.find(B)
 
 
