@@ -99,12 +99,18 @@ def _ranked(noisy: np.ndarray, count: int) -> np.ndarray:
 
 
 def search(
-    games: Games, policy: GamePolicy, count: int, rng: np.random.Generator, draw: int, rounds: int = 0
+    games: Games,
+    policy: GamePolicy,
+    count: int,
+    rng: np.random.Generator,
+    draw: int,
+    margin: float = 0.0,
+    rounds: int = 0,
 ) -> np.ndarray:
     """The candidates (B, 2) with the greatest welfare when the policy plays on greedily, to the end or for `rounds`.
 
-    `draw` numbers the noise that the forks meet, never the one the games themselves will meet. Ties go to the first,
-    the policy's own.
+    `draw` numbers the noise that the forks meet, never the one the games themselves will meet. The policy's own moves
+    stay where no candidate brings more than `margin` more: what hardly differs is not worth learning.
     """
     tried = candidates(act(policy, games), count, rng)
     rows = np.repeat(np.arange(len(tried)), count)
@@ -114,5 +120,7 @@ def search(
     while not forks.ended and (rounds == 0 or played < rounds):
         welfare = welfare + forks.step(greedy(act(policy, forks))).own.sum(1)
         played += 1
-    best = welfare.reshape(len(tried), count).argmax(1)
+    welfare = welfare.reshape(len(tried), count)
+    welfare[:, 0] += margin
+    best = welfare.argmax(1)
     return tried[np.arange(len(tried)), best]

@@ -82,7 +82,7 @@ class Sampled:
         if len(rows):
             forks = games.fork(rows)
             count, rng = self.improve.candidates, self.draws.candidates
-            teacher[rows] = search(forks, self.policy, count, rng, 1 + games.t)
+            teacher[rows] = search(forks, self.policy, count, rng, 1 + games.t, self.improve.margin)
         return teacher
 
 

@@ -21,6 +21,8 @@ class ImproveConfig:
     """Joint moves tried per decision, the policy's own included."""
     states: float = 0.25
     """Share of the rounds of a batch in which the search is made."""
+    margin: float = 0.0
+    """Welfare that a candidate must bring beyond the policy's own moves to take their place."""
 
 
 @dataclass(frozen=True)

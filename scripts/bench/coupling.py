@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coupling_runs import Fractions, Variant, kept, played, trained, weights_of
 from refork.envs.graph_game.generate import parse_name
 from refork.envs.graph_game.heuristics import HEURISTICS
+from refork.scripts.bench.coupling_runs import Fractions, Variant, kept, played, trained, weights_of
 from refork.trainers.failures import Signs, failure
 from refork.trainers.stats import Interval, bootstrap, crossed_bootstrap, mean
 
@@ -95,7 +95,7 @@ class Study:
         ones go on to a whole one. Views, seeds and prior play no part in it."""
         if self.quick:
             return {name: options[1] for name, options in STRENGTHS.items()}
-        found = {}
+        found: dict[str, list[tuple[str, ...]]] = {}
         for length, survivors in (("20", 2), ("50", 1)):
             for name, options in STRENGTHS.items():
                 tried = found.get(name, options)

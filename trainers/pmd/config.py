@@ -56,6 +56,9 @@ class AlgorithmConfig(TrainerConfig):
     """Joint moves tried by forking, per searched decision; 0: no search."""
     improve_states: float = Field(0.25, gt=0, le=1)
     """Share of rounds that are searched."""
+    improve_margin: float = Field(0.5, ge=0)
+    """Welfare that a candidate must bring beyond the policy's own moves to be taught: about one unit served for half a
+    round. What hardly differs cannot be told apart by what an operator sees."""
     warm_updates: int = Field(0, ge=0)
     """Updates at the start in which a heuristic plays, the policy clones it and the critics learn its values."""
     warm_heuristic: str = "coupled_greedy"

@@ -75,7 +75,9 @@ class Trainer:
         c, phase = self.config, self._phase(self._next)
         if phase == "clone":
             return PlayConfig(c.warm_heuristic)
-        search = ImproveConfig(c.improve_candidates, c.improve_states) if c.improve_candidates else None
+        search = (
+            ImproveConfig(c.improve_candidates, c.improve_states, c.improve_margin) if c.improve_candidates else None
+        )
         return PlayConfig(improve=search if phase == "learn" else None)
 
     def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:

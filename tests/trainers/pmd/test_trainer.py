@@ -144,7 +144,7 @@ def test_phases_ask_for_a_heuristic_then_for_the_policy_then_for_search() -> Non
     for update in range(2):
         trainer.update(update, [_played(trainer, update)])
         asked.append(trainer.fork_config())
-    assert asked == [PlayConfig("chosen"), PlayConfig(), PlayConfig(improve=ImproveConfig(4, 0.25))]
+    assert asked == [PlayConfig("chosen"), PlayConfig(), PlayConfig(improve=ImproveConfig(4, 0.25, 0.5))]
     with pytest.raises(BadInput, match="played by other, this update needs policy"):
         trainer.update(2, [replace(play(trainer, 2), behaviour="other")])
 
