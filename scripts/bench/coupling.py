@@ -3,7 +3,7 @@
 One policy per variant and seed is trained at 20 sites over all domains and couplings (the grid job,
 `trainers/recipes/graph_grid.toml`: equal games, equal updates, all but the prior ones cloned from the same heuristic
 first) and played greedily on held-out games of 10 to 80 sites, cleared exactly. Strengths were chosen for each update
-by successive halving over the same number of settings, on validation games (`--tune`). Intervals: interquartile mean,
+from the same number of settings, on validation games. Intervals: interquartile mean,
 bootstrap over seeds and instances together, 95 %. `gain` is paired: the same games, mean difference of the fractions.
 
     python scripts/bench/coupling.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--parts ...]
@@ -53,13 +53,18 @@ STRENGTHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "mappo": tuple(("--trainer.clip", x) for x in ("0.1", "0.2", "0.3")),
 }
 """Tried for each update: as many for each."""
-PRIOR = (*("--agent.options.prior", "3.0", "--trainer.warm_updates", "0", "--trainer.critic_updates", "4"),)
-FORKED = (*("--trainer.improve_candidates", "12", "--trainer.improve_states", "0.15", "--trainer.distil", "3.0"),)
+PRIOR = (
+    *("--agent.options.prior", "3.0", "--trainer.warm_updates", "0", "--trainer.critic_updates", "4"),
+    *("--trainer.learning_rate", "0.001"),
+)
+FORKED = (*("--trainer.improve_candidates", "8", "--trainer.improve_states", "0.1", "--trainer.distil", "2.0"),)
+CANDIDATES = 8
+"""Joint moves tried at every decision by the variant that searches when it is judged."""
 HARD = (
     *("--env.options.domains", '["charging"]', "--env.options.alignment", "general", "--trainer.warm_updates", "0"),
     *("--trainer.critic_updates", "0", "--trainer.learning_rate", "0.005", "--trainer.schedule", "constant"),
     *("--trainer.epochs", "10", "--trainer.minibatch", "8", "--trainer.tasks_per_update", "16"),
-    *("--trainer.updates", "80", "--evaluate.every", "10", "--env.options.validation", "6"),
+    *("--trainer.updates", "45", "--evaluate.every", "9", "--env.options.validation", "6"),
     *("--env.options.evaluate_sizes", "[20,80]"),
 )
 """The regime in which drift should show: general-sum, constant steps, ten epochs, nothing cloned, no entropy bonus."""
@@ -91,28 +96,21 @@ class Study:
         return {rule: future.result() for rule, future in waiting.items()}
 
     def chosen(self) -> dict[str, tuple[str, ...]]:
-        """For each update the strength that does best on validation games: a third of a run for each, the two best
-        ones go on to a whole one. Views, seeds and prior play no part in it."""
+        """For each update the strength that does best on validation games after half a run, on a seed of its own.
+        Views and prior play no part in it."""
         if self.quick:
             return {name: options[1] for name, options in STRENGTHS.items()}
-        found: dict[str, list[tuple[str, ...]]] = {}
-        for length, survivors in (("20", 2), ("50", 1)):
-            for name, options in STRENGTHS.items():
-                tried = found.get(name, options)
-                found[name] = self._best(name, tried, length)[:survivors]
-        return {name: options[0] for name, options in found.items()}
+        futures = {
+            name: [self.pool.submit(_train_kept, self.work, v, 100, ()) for v in self._tried(name)]
+            for name in STRENGTHS
+        }
+        scores = {name: [_score(f.result()["rows"]) for f in runs] for name, runs in futures.items()}
+        print(f"tuning: {scores}", flush=True)
+        return {name: STRENGTHS[name][int(np.argmax(own))] for name, own in scores.items()}
 
-    def _best(self, name: str, options: Sequence[tuple[str, ...]], length: str) -> list[tuple[str, ...]]:
-        """The options by their greedy fraction on the validation games after that many updates, best first."""
-        extra = ("--trainer.updates", length, "--trainer.warm_updates", "6", "--evaluate.every", length)
-        variants = [Variant(f"tune/{name}/{'_'.join(o)}/{length}", (*UPDATES[name], *o, *extra)) for o in options]
-        runs = list(
-            self.pool.map(
-                _train_kept, [self.work] * len(variants), variants, [100] * len(variants), [()] * len(variants)
-            )
-        )
-        scores = [run["rows"][-1]["validation/fraction_greedy"] for run in runs]
-        return [options[i] for i in np.argsort(scores)[::-1]]
+    def _tried(self, name: str) -> list[Variant]:
+        extra = ("--trainer.updates", "20", "--trainer.warm_updates", "6", "--evaluate.every", "20")
+        return [Variant(f"tune/{name}/{'_'.join(o)}", (*UPDATES[name], *o, *extra)) for o in STRENGTHS[name]]
 
     def variants(self, chosen: Mapping[str, tuple[str, ...]]) -> list[Variant]:
         """The grid: every update in the masked view, two in the others, and those that begin at the 1-hop greedy."""
@@ -201,6 +199,10 @@ def _drifted(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     }
 
 
+def _score(rows: Sequence[Mapping[str, Any]]) -> float:
+    return float(rows[-1]["validation/fraction_greedy"])
+
+
 def _way(rows: Sequence[Mapping[str, Any]], cell: str) -> list[float]:
     name = f"validation/fraction_greedy/{cell}"
     return [row[name] for row in rows if row.get(name) is not None]
@@ -254,12 +256,12 @@ def main() -> None:
         variants = study.variants(chosen)
         found |= study.grid(variants)
         best = variants[-1]
-        found[f"{best.name}@16"] = study.searched(best, 4 if options.quick else 16)
-        result = summed(found) | {"chosen": chosen, "seeds": options.seeds}
+        hard = study.hard()
+        found[f"{best.name}@{CANDIDATES}"] = study.searched(best, CANDIDATES)
+        result = summed(found) | {"chosen": chosen, "seeds": options.seeds, "hard": hard}
         show(result)
         if not options.quick:
             result["largest"] = largest(study, [v for v in variants if v.name in ("masked/pmd", best.name)])
-        result["hard"] = study.hard()
     result["seconds"] = round(time.perf_counter() - begun)
     print(json.dumps(result))
 
