@@ -231,9 +231,9 @@ class Trainer:
             self.critic.load_state_dict(state["critic"])
             if self.magnet is not None:
                 self.magnet.load_state_dict(state["magnet"] or state["network"])
-        except RuntimeError as error:
+            self.optimiser.load_state_dict(state["optimiser"])
+        except (RuntimeError, ValueError) as error:
             raise BadInput(f"the checkpoint is of another network than the job's agent: {error}") from error
-        self.optimiser.load_state_dict(state["optimiser"])
         self.scale.load_state_dict(state["scale"])
         self.penalty.load_state_dict(state["penalty"])
         self._kl_total, self._next = list(state["kl_total"]), state["next"]
