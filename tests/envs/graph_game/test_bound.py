@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from itertools import product
 
@@ -36,7 +37,11 @@ def play_plans(instance: Instance, plans: np.ndarray) -> np.ndarray:
     return own
 
 
-@settings(max_examples=60, deadline=None)
+EXAMPLES = int(os.environ.get("REFORK_FUZZ", "60"))
+"""REFORK_FUZZ=2000 is the long form."""
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(
     st.sampled_from(DOMAINS),
     st.integers(3, 7),
