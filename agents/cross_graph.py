@@ -16,6 +16,9 @@ from refork.agents.cross_graph_ops import masked_log_softmax
 from refork.agents.cross_graph_wiring import Side, Wiring
 from torch import Tensor, nn
 
+SHARPNESS = 4.0
+"""How fast a prior falls with a score's distance to the best one, per unit of the score."""
+
 
 class OperatorPolicy(nn.Module):
     """pi(. | what one operator sees)."""
@@ -37,11 +40,19 @@ class OperatorPolicy(nn.Module):
 
 
 def _hinted(own: Tensor, side: Side) -> Tensor:
-    """(R, N + 1): 1 at the move that the last feature (R N, FO) flags, at pass where it flags none."""
-    flags = own[:, -1].view(side.games, -1)
+    """(R, N + 1) in (-1, 1] from the last three features (R N, FO): what a rule makes of raising each node alone or
+    with a partner, and a flag at its move (none: it passes).
+
+    The flagged move has the greatest; the others fall with their score's distance to the best one (pass scores 0), so
+    that what is nearly as good is tried before what is not.
+    """
+    alone, pair, flags = own[:, -3:].unbind(1)
+    score, flags = torch.maximum(alone, pair).view(side.games, -1), flags.view(side.games, -1)
     if side.padded:
-        flags = flags.masked_fill(~side.own_mask, 0.0)
-    return torch.cat([flags, 1 - flags.sum(1, keepdim=True)], 1)
+        score, flags = score.masked_fill(~side.own_mask, -torch.inf), flags.masked_fill(~side.own_mask, 0.0)
+    score = torch.cat([score, score.new_zeros(side.games, 1)], 1)
+    nearness = (SHARPNESS * (score - score.amax(1, keepdim=True))).exp() - 1
+    return torch.cat([flags, 1 - flags.sum(1, keepdim=True)], 1) + 0.9 * nearness
 
 
 class CrossGraph(nn.Module):
@@ -60,9 +71,9 @@ class CrossGraph(nn.Module):
     ) -> None:
         """`feature_names`: of sites and of supply nodes. `view`: what an operator sees of the partner: nothing (own),
         the nodes coupled to its own (masked), or all (unmasked). `width`: of every layer. `heads`: of the attention.
-        `rounds`: of message passing. `prior`: logit, learned on from there, that the last feature begins with (the move
-        that a decentralised rule would make); 0: neither it nor the other features that only the coupling tells are
-        looked at. `coupled`: how many the latter are, the last ones; None: those named `coupled_...`.
+        `rounds`: of message passing. `prior`: scale, learned on from there, of the logits that the scores and the move
+        of a decentralised rule (the last three features) begin with; 0: no feature that only the coupling tells is
+        looked at. `coupled`: how many these are, the last ones; None: those named `coupled_...`.
 
         Draws from torch's global generator. Raises ValueError for an unknown view or sizes that do not fit.
         """

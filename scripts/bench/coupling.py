@@ -54,7 +54,7 @@ STRENGTHS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Tried for each update: as many for each."""
 PRIOR = (
-    *("--agent.options.prior", "3.0", "--trainer.warm_updates", "0", "--trainer.critic_updates", "4"),
+    *("--agent.options.prior", "4.0", "--trainer.warm_updates", "0", "--trainer.critic_updates", "4"),
     *("--trainer.learning_rate", "0.001"),
 )
 FORKED = (*("--trainer.improve_candidates", "8", "--trainer.improve_states", "0.1", "--trainer.distil", "2.0"),)
