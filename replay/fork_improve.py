@@ -78,15 +78,33 @@ def greedy(log_probs: LogProbs) -> np.ndarray:
     return np.stack([own.argmax(1) for own in log_probs], 1)
 
 
-def candidates(log_probs: LogProbs, count: int, rng: np.random.Generator) -> np.ndarray:
+def candidates(log_probs: LogProbs, topology: Topology, count: int, rng: np.random.Generator) -> np.ndarray:
     """Joint moves to try, (B, count, 2): the greedy pair, then draws without replacement from each operator (Gumbel
-    top-k, arXiv 1903.06059), a third of them beside the other's greedy move on either side."""
+    top-k, arXiv 1903.06059), by turns a site with the likeliest node coupled to it, a node with the likeliest site
+    coupled to it, a site beside the greedy node, a node beside the greedy site."""
     noisy = [own + rng.gumbel(size=own.shape) for own in log_probs]
-    drawn = np.stack([_ranked(own, count - 1) for own in noisy], 2)  # (B, count - 1, 2)
-    best = np.broadcast_to(greedy(log_probs)[:, None], drawn.shape)
-    kind = np.arange(drawn.shape[1]) % 3
-    kept = np.stack([kind == 1, kind == 2], 1)  # whose greedy move stays
-    return np.concatenate([best[:, :1], np.where(kept, best, drawn)], 1)
+    drawn = [_ranked(own, count - 1) for own in noisy]  # (B, count - 1) each
+    best = greedy(log_probs)[:, None]
+    with_site = np.take_along_axis(_likeliest(log_probs, topology, 0), drawn[0], 1)
+    with_node = np.take_along_axis(_likeliest(log_probs, topology, 1), drawn[1], 1)
+    kind = np.arange(count - 1) % 4
+    site = np.select([kind == 1, kind == 3], [with_node, np.broadcast_to(best[..., 0], drawn[0].shape)], drawn[0])
+    node = np.select([kind == 0, kind == 2], [with_site, np.broadcast_to(best[..., 1], drawn[1].shape)], drawn[1])
+    return np.concatenate([best, np.stack([site, node], 2)], 1)
+
+
+def _likeliest(log_probs: LogProbs, topology: Topology, operator: int) -> np.ndarray:
+    """The partner's likeliest legal move among the nodes coupled to each own one, (B, own + 1); beside pass, and where
+    none of them is legal, its greedy move."""
+    own, partner = log_probs[operator], log_probs[1 - operator]
+    games, width, other = len(own), own.shape[1] - 1, partner.shape[1] - 1
+    here, there = topology.pairs[operator], topology.pairs[1 - operator]
+    score = partner[:, :-1].ravel()[there]
+    order = np.lexsort((score, here))  # within a node, the likeliest last
+    order = order[np.isfinite(score[order])]
+    found = np.repeat(partner.argmax(1), width)
+    found[here[order]] = there[order] % other
+    return np.concatenate([found.reshape(games, width), partner.argmax(1)[:, None]], 1)
 
 
 def _ranked(noisy: np.ndarray, count: int) -> np.ndarray:
@@ -112,7 +130,7 @@ def search(
     `draw` numbers the noise that the forks meet, never the one the games themselves will meet. The policy's own moves
     stay where no candidate brings more than `margin` more: what hardly differs is not worth learning.
     """
-    tried = candidates(act(policy, games), count, rng)
+    tried = candidates(act(policy, games), games.topology, count, rng)
     rows = np.repeat(np.arange(len(tried)), count)
     forks = games.fork(rows, draw=draw)
     welfare = forks.step(tried.reshape(-1, 2)).own.sum(1)

@@ -21,6 +21,15 @@ class Fixed:
         return own(masks[0]), own(masks[1])
 
 
+COUPLED = Topology(
+    np.ones((1, 3), np.bool_),
+    np.ones((1, 3), np.bool_),
+    np.array([[0, 1, 1, 2], [0, 1, 2, 0]]),
+    np.zeros((2, 0), np.int64),
+    np.zeros((2, 0), np.int64),
+)
+
+
 def games(noise: float = 0.0) -> Game:
     return Game([make_instance(f"charging-regular-n6-{k}", horizon=6) for k in range(3)], noise=noise)
 
@@ -35,24 +44,37 @@ def play_greedily(game: Game) -> np.ndarray:
 def test_candidates_begin_with_the_policys_own_and_are_legal() -> None:
     game = games()
     masks = game.observe().masks
-    tried = candidates(act(Fixed(), game), 9, np.random.default_rng(0))
+    tried = candidates(act(Fixed(), game), game.topology, 9, np.random.default_rng(0))
     assert tried.shape == (3, 9, 2)
     assert (tried[:, 0] == 0).all()
     for operator in (0, 1):
         assert masks[operator][np.arange(3)[:, None], tried[..., operator]].all()
 
 
+def test_candidates_follow_the_coupling() -> None:
+    """Site 2 is coupled to node 0 alone, node 2 to site 1 alone: who is drawn first brings its likeliest partner."""
+    site, node = np.log([[0.1, 0.2, 0.3, 0.4]]), np.log([[0.1, 0.3, 0.2, 0.4]])
+    partner_of_site, partner_of_node = {0: 0, 1: 1, 2: 0, 3: 3}, {0: 2, 1: 1, 2: 1, 3: 3}
+    for seed in range(20):
+        tried = candidates((site, node), COUPLED, 5, np.random.default_rng(seed))[0].tolist()
+        assert tried[0] == [3, 3]
+        assert tried[1][1] == partner_of_site[tried[1][0]]
+        assert tried[2][0] == partner_of_node[tried[2][1]]
+        assert tried[3][1] == 3
+        assert tried[4][0] == 3
+
+
 def test_more_candidates_than_moves_repeat_legal_ones() -> None:
     masked = np.full((1, 4), -np.inf)
     masked[0, [1, 3]] = np.log(0.5)
-    tried = candidates((masked, masked), 12, np.random.default_rng(0))
+    tried = candidates((masked, masked), COUPLED, 12, np.random.default_rng(0))
     assert set(tried.ravel()) == {1, 3}
 
 
 def test_search_takes_the_move_that_playing_on_shows_to_be_best() -> None:
     game = games()
     found = search(game, Fixed(), 8, np.random.default_rng(1), draw=1)
-    tried = candidates(act(Fixed(), game), 8, np.random.default_rng(1))
+    tried = candidates(act(Fixed(), game), game.topology, 8, np.random.default_rng(1))
     for b in range(3):
         values = []
         for move in tried[b]:
@@ -89,7 +111,7 @@ def test_forks_meet_other_noise_than_the_games_will() -> None:
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_limited_search_counts_that_many_rounds(rounds: int) -> None:
     game = games()
-    tried = candidates(act(Fixed(), game), 6, np.random.default_rng(2))
+    tried = candidates(act(Fixed(), game), game.topology, 6, np.random.default_rng(2))
     found = search(game, Fixed(), 6, np.random.default_rng(2), draw=1, rounds=rounds)
     values = []
     for move in tried[0]:
