@@ -64,7 +64,7 @@ HARD = (
     *("--env.options.domains", '["charging"]', "--env.options.alignment", "general", "--trainer.warm_updates", "0"),
     *("--trainer.critic_updates", "0", "--trainer.learning_rate", "0.005", "--trainer.schedule", "constant"),
     *("--trainer.epochs", "10", "--trainer.minibatch", "8", "--trainer.tasks_per_update", "16"),
-    *("--trainer.updates", "45", "--evaluate.every", "9", "--env.options.validation", "6"),
+    *("--trainer.updates", "36", "--evaluate.every", "6", "--env.options.validation", "6"),
     *("--env.options.evaluate_sizes", "[20,80]"),
 )
 """The regime in which drift should show: general-sum, constant steps, ten epochs, nothing cloned, no entropy bonus."""
