@@ -256,11 +256,12 @@ def main() -> None:
         variants = study.variants(chosen)
         found |= study.grid(variants)
         best = variants[-1]
-        hard = study.hard()
-        found[f"{best.name}@{CANDIDATES}"] = study.searched(best, CANDIDATES)
+        hard = study.hard() if "hard" in options.parts else {}
+        if "search" in options.parts:
+            found[f"{best.name}@{CANDIDATES}"] = study.searched(best, CANDIDATES)
         result = summed(found) | {"chosen": chosen, "seeds": options.seeds, "hard": hard}
         show(result)
-        if not options.quick:
+        if "largest" in options.parts and not options.quick:
             result["largest"] = largest(study, [v for v in variants if v.name in ("masked/pmd", best.name)])
     result["seconds"] = round(time.perf_counter() - begun)
     print(json.dumps(result))
@@ -284,6 +285,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
+    parser.add_argument("--parts", nargs="*", default=["hard", "search", "largest"], help="beside the grid")
     options = parser.parse_args()
     options.seeds = options.seeds or (1 if options.quick else 5)
     options.work = options.work or Path(tempfile.mkdtemp(prefix="coupling-"))
