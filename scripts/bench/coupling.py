@@ -58,8 +58,9 @@ PRIOR = (
     *("--trainer.learning_rate", "0.001"),
 )
 FORKED = (*("--trainer.improve_candidates", "8", "--trainer.improve_states", "0.1", "--trainer.distil", "2.0"),)
+SEARCHED = "masked/pmd+prior"
 CANDIDATES = 8
-"""Joint moves tried at every decision by the variant that searches when it is judged."""
+"""Joint moves that this variant tries at every decision, when it is judged as a variant of its own."""
 HARD = (
     *("--env.options.domains", '["charging"]', "--env.options.alignment", "general", "--trainer.warm_updates", "0"),
     *("--trainer.critic_updates", "0", "--trainer.learning_rate", "0.005", "--trainer.schedule", "constant"),
@@ -255,14 +256,14 @@ def main() -> None:
         print(f"chosen: {chosen}", flush=True)
         variants = study.variants(chosen)
         found |= study.grid(variants)
-        best = variants[-1]
+        best = next(v for v in variants if v.name == SEARCHED)
         hard = study.hard() if "hard" in options.parts else {}
         if "search" in options.parts:
             found[f"{best.name}@{CANDIDATES}"] = study.searched(best, CANDIDATES)
         result = summed(found) | {"chosen": chosen, "seeds": options.seeds, "hard": hard}
         show(result)
         if "largest" in options.parts and not options.quick:
-            result["largest"] = largest(study, [v for v in variants if v.name in ("masked/pmd", best.name)])
+            result["largest"] = largest(study, [v for v in variants if v.name in ("masked/pmd", SEARCHED)])
     result["seconds"] = round(time.perf_counter() - begun)
     print(json.dumps(result))
 
