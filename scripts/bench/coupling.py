@@ -218,10 +218,14 @@ def table_of(runs: Sequence[Fractions], cell: str) -> np.ndarray:
 def summed(found: Mapping[str, Sequence[Fractions]]) -> dict[str, Any]:
     """Fractions and paired gains over the two greedies, by variant and cell, as [low, estimate, high]."""
     cells = sorted({parse_name(task).cell for runs in found.values() for task in runs[0]}, key=_cell_order)
-    result: dict[str, Any] = {"fraction": {}, "gain": {"one_hop_greedy": {}, "coupled_greedy": {}}}
+    result: dict[str, Any] = {"fraction": {}, "by_size": {}, "gain": {"one_hop_greedy": {}, "coupled_greedy": {}}}
     for name, runs in found.items():
         tables = {cell: table_of(runs, cell) for cell in cells}
         result["fraction"][name] = {cell: _triple(crossed_bootstrap(table)) for cell, table in tables.items()}
+        result["by_size"][name] = {
+            size: _triple(crossed_bootstrap(np.concatenate([tables[c] for c in cells if c.endswith(f"/{size}")], 1)))
+            for size in dict.fromkeys(cell.rsplit("/", 1)[1] for cell in cells)
+        }
         for rival, gains in result["gain"].items():
             if name != rival:
                 differences = {cell: table - table_of(found[rival], cell) for cell, table in tables.items()}
@@ -239,11 +243,15 @@ def _cell_order(cell: str) -> tuple[str, str, int]:
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Interquartile means, a line per variant, a column per cell."""
+    """Interquartile means, a line per variant, a column per cell; then over all cells of a size, with intervals."""
     cells = list(next(iter(result["fraction"].values())))
     print(f"{'':26}" + " ".join(f"{c[0]}{c.split('/')[1][0]}{c.split('/')[2]:>3}" for c in cells))
     for name, row in result["fraction"].items():
         print(f"{name:26}" + " ".join(f"{row[c][1]:5.2f}" for c in cells))
+    for name, sizes in result["by_size"].items():
+        print(
+            f"{name:26}" + "  ".join(f"n = {n}: {m:.3f} [{low:.3f}, {high:.3f}]" for n, (low, m, high) in sizes.items())
+        )
 
 
 def main() -> None:
