@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -256,7 +255,6 @@ def show(result: Mapping[str, Any]) -> None:
 
 def main() -> None:
     options = parse()
-    begun = time.perf_counter()
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         study = Study(options.work, pool, options.seeds, options.quick)
         found: dict[str, list[Fractions]] = {rule: [f] for rule, f in study.heuristics().items()}
@@ -272,7 +270,6 @@ def main() -> None:
         show(result)
         if "largest" in options.parts and not options.quick:
             result["largest"] = largest(study, [v for v in variants if v.name in ("masked/pmd", SEARCHED)])
-    result["seconds"] = round(time.perf_counter() - begun)
     print(json.dumps(result))
 
 

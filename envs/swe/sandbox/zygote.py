@@ -23,7 +23,8 @@ from refork.envs.swe.sandbox import inside, linux, wire
 
 def run(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Serve until the host is gone. Returns only in a child that is to run a module: its request."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # nohup and shells that put a job in the background have some ignored
     control, facts = socket.socket(fileno=config["control"]), inside.prepare()
     while True:
         try:
