@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from refork.cluster.collector import GroupCollector
 from refork.cluster.playing import PlayerSpec
@@ -54,6 +54,19 @@ class Contest:
     collector: GroupCollector
     say: Callable[[str], None]
     """Told what is being played."""
+
+
+class Contestant(NamedTuple):
+    """A policy that is judged, and how it plays."""
+
+    name: str
+    mode: str
+    weights: Weights
+    version: int
+    baseline: str = ""
+    """Policy of the environment that plays instead of the weights."""
+    how: Any = None
+    """As `trainers/loop.py: How`."""
 
 
 class Family(Protocol):

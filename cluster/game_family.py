@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from refork.cluster.collector import GroupCollector
 from refork.cluster.evaluation import requests, spread_over_packages
-from refork.cluster.family import Contest
+from refork.cluster.family import Contest, Contestant
 from refork.cluster.game_bounds import BoundCache
 from refork.cluster.game_evaluation import GameEvaluator, best_before
 from refork.cluster.game_judgement import GameJudgement, GameResult, judge_games, results
@@ -18,6 +19,7 @@ from refork.cluster.game_rollout import GameSpec
 from refork.cluster.game_tables import GameReport
 from refork.cluster.game_tasks import GameSource
 from refork.envs.forkable import BadInput
+from refork.envs.graph_game.coupling import CouplingStats, coupling_stats
 from refork.envs.graph_game.heuristics import HEURISTICS
 from refork.envs.graph_game.observe import NODE_FEATURES, SITE_FEATURES
 from refork.envs.swe.tasks import Split
@@ -26,16 +28,6 @@ from refork.replay.game_store import GameStore
 from refork.replay.games import ImproveConfig, PlayConfig, PlayedGames
 from refork.trainers.config import JobConfig
 from refork.trainers.game_metrics import summarise_games
-from refork.trainers.loop import Weights
-
-
-class _Player(NamedTuple):
-    name: str
-    mode: str
-    weights: Weights
-    version: int
-    baseline: str = ""
-    how: PlayConfig | None = None
 
 
 class GameFamily:
@@ -88,13 +80,20 @@ class GameFamily:
         for player in _players(contest):
             contest.say(f"playing {len(tasks)} {contest.split} games: {player.name}, {player.mode}")
             judgements.append(self._judged(player, tasks, contest.collector, best if player.version else {}))
-        return GameReport(judgements)
+        return GameReport(judgements, self._couplings(tasks))
 
     def close(self) -> None:
         """Nothing is held."""
 
+    def _couplings(self, tasks: Sequence[str]) -> dict[str, list[CouplingStats]]:
+        found: dict[str, list[CouplingStats]] = defaultdict(list)
+        for task in tasks:
+            game = self.source.instance(task)
+            found[self.source.cell(task)].append(coupling_stats(game.pairs, game.sites, game.nodes))
+        return found
+
     def _judged(
-        self, player: _Player, tasks: Sequence[str], collector: GroupCollector, best: Mapping[str, float]
+        self, player: Contestant, tasks: Sequence[str], collector: GroupCollector, best: Mapping[str, float]
     ) -> GameJudgement:
         attempts = self._job.evaluate.attempts if player.mode == "sampled" or player.baseline == "random" else 1
         played = collector.collect(
@@ -117,15 +116,15 @@ class GameFamily:
         return spread_over_packages(self.names(split), self.source.cell, self._job.evaluate.tasks)
 
 
-def _players(contest: Contest) -> Iterator[_Player]:
+def _players(contest: Contest) -> Iterator[Contestant]:
     for mode in ("sampled", "greedy"):
-        yield _Player("trained", mode, contest.trained, 1)
+        yield Contestant("trained", mode, contest.trained, 1)
     if contest.forks:
         how = PlayConfig(improve=ImproveConfig(contest.forks))
-        yield _Player("trained", "forks", contest.trained, 1, how=how)
+        yield Contestant("trained", "forks", contest.trained, 1, how=how)
     if not contest.baselines:
         return
     for mode in ("sampled", "greedy"):
-        yield _Player("untrained", mode, contest.untrained, 0)
+        yield Contestant("untrained", mode, contest.untrained, 0)
     for name in HEURISTICS:
-        yield _Player(name, "rule", contest.untrained, 0, name)
+        yield Contestant(name, "rule", contest.untrained, 0, name)

@@ -62,20 +62,22 @@ def film(run: Path, task: str, by: str, episode: int | None = None, attempt: int
     source = family.source
     stored = GameStore(run / "trajectories").find(task, episode, attempt) if by == RECORDED else None
     game = source.game([task], [stored.noise_seed if stored else 0])
-    frames = [_round(game, moves) for moves in _moves(game, job, run, by, stored)]
+    frames = [_round(game, moves) for moves in _moves(game, family, job, run, by, stored)]
     demand = game.demand[:, 0] if source.options.noise else None
     bound = BoundCache().upper(source.instance(task), demand)
     site, node, served, through, own = (np.stack(column) for column in zip(*frames, strict=True))
     return Film(source.instance(task), by, site, node, served, through, own, bound)
 
 
-def _moves(game: Game, job: JobConfig, run: Path, by: str, stored: StoredGame | None) -> Iterator[np.ndarray]:
+def _moves(
+    game: Game, family: GameFamily, job: JobConfig, run: Path, by: str, stored: StoredGame | None
+) -> Iterator[np.ndarray]:
     """Moves (1, 2) of each round, chosen as the game stands."""
     if stored is not None:
         passes = [game.batch.sites, game.batch.nodes]
         yield from np.where(stored.actions == stored.pass_moves, passes, stored.actions)[:, None]
     elif by == TRAINED:
-        trainer = build_trainer(job, open_family(job).feature_names)
+        trainer = build_trainer(job, family.feature_names)
         trainer.load_state_dict(read(find(run)).state["trainer"])
         policy = make_policy(job.agent.kind, trainer.weights())
         while not game.ended:

@@ -16,8 +16,9 @@ from ray.rllib.core.learner.learner import ENTROPY_KEY, POLICY_LOSS_KEY, VF_LOSS
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from refork.envs.graph_game.instance import AGENTS
 from refork.trainers.pmd.config import AlgorithmConfig as MirrorDescent
-from refork.trainers.pmd.loss import Decisions, divergence, entropy, policy_loss, value_loss
+from refork.trainers.pmd.loss import Decisions, divergence, policy_loss, value_loss
 from refork.trainers.pmd.penalty import Penalty
+from refork.trainers.surrogate import entropy
 from torch import Tensor
 
 KL_KEY = "kl_new_old"
@@ -90,7 +91,7 @@ class PMDTorchLearner(PPOTorchLearner):
             logged = {
                 POLICY_LOSS_KEY: terms.surrogate,
                 VF_LOSS_KEY: critic,
-                ENTROPY_KEY: entropy(new, mask).mean(),
+                ENTROPY_KEY: entropy(new).mean(),
                 KL_KEY: divergence(new, seen.old, mask).mean(),
                 ETA_KEY: self._penalty.eta(operator),
             }

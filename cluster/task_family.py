@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from refork.cluster.collector import GroupCollector
 from refork.cluster.evaluation import PolicyEvaluator, requests, spread_over_packages
-from refork.cluster.family import Contest
+from refork.cluster.family import Contest, Contestant
 from refork.cluster.judgement import judge
 from refork.cluster.judgement_tables import TaskReport
 from refork.cluster.rollout import RolloutSpec
@@ -18,16 +18,7 @@ from refork.envs.swe.tasks import Split
 from refork.replay.store import TrajectoryStore
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.config import JobConfig
-from refork.trainers.loop import Weights
 from refork.trainers.metrics import summarise
-
-
-class _Player(NamedTuple):
-    name: str
-    mode: str
-    weights: Weights
-    version: int
-    baseline: str = ""
 
 
 class TaskFamily:
@@ -99,15 +90,15 @@ class TaskFamily:
     def _chosen(self, split: Split) -> list[str]:
         return spread_over_packages(self.names(split), self.source.package, self._job.evaluate.tasks)
 
-    def _players(self, contest: Contest) -> Iterator[_Player]:
+    def _players(self, contest: Contest) -> Iterator[Contestant]:
         for mode in ("sampled", "greedy"):
-            yield _Player("trained", mode, contest.trained, 1)
+            yield Contestant("trained", mode, contest.trained, 1)
         if not contest.baselines:
             return
         for mode in ("sampled", "greedy"):
-            yield _Player("untrained", mode, contest.untrained, 0)
+            yield Contestant("untrained", mode, contest.untrained, 0)
         for name, baseline in self.source.baselines().items():
-            yield _Player(name, baseline.mode, contest.untrained, 0, name)
+            yield Contestant(name, baseline.mode, contest.untrained, 0, name)
 
 
 def _sum(rows: Sequence[Mapping[str, float]], name: str) -> float:

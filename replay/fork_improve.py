@@ -123,9 +123,8 @@ def search(
     rng: np.random.Generator,
     draw: int,
     margin: float = 0.0,
-    rounds: int = 0,
 ) -> np.ndarray:
-    """The candidates (B, 2) with the greatest welfare when the policy plays on greedily, to the end or for `rounds`.
+    """The candidates (B, 2) with the greatest welfare when the policy plays on greedily to the end.
 
     `draw` numbers the noise that the forks meet, never the one the games themselves will meet. The policy's own moves
     stay where no candidate brings more than `margin` more: what hardly differs is not worth learning.
@@ -134,10 +133,8 @@ def search(
     rows = np.repeat(np.arange(len(tried)), count)
     forks = games.fork(rows, draw=draw)
     welfare = forks.step(tried.reshape(-1, 2)).own.sum(1)
-    played = 1
-    while not forks.ended and (rounds == 0 or played < rounds):
+    while not forks.ended:
         welfare = welfare + forks.step(greedy(act(policy, forks))).own.sum(1)
-        played += 1
     welfare = welfare.reshape(len(tried), count)
     welfare[:, 0] += margin
     best = welfare.argmax(1)

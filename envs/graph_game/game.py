@@ -88,10 +88,6 @@ class Game:
     def topology(self) -> Topology:
         return self.batch.topology
 
-    def reset(self) -> None:
-        """Back to the first round; the noise stays that of the seeds."""
-        self.state = _start(self.batch)
-
     def _drawn(self, expected: np.ndarray, draw: int) -> np.ndarray:
         """Demand (T, B, N) with noise number `draw` of each game's seed."""
         if self.noise == 0.0:

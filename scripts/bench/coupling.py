@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from refork.cluster.game_tables import cell_order
 from refork.envs.graph_game.generate import parse_name
 from refork.envs.graph_game.heuristics import HEURISTICS
 from refork.scripts.bench.coupling_runs import Fractions, Variant, kept, played, trained, weights_of
@@ -216,7 +217,7 @@ def table_of(runs: Sequence[Fractions], cell: str) -> np.ndarray:
 
 def summed(found: Mapping[str, Sequence[Fractions]]) -> dict[str, Any]:
     """Fractions and paired gains over the two greedies, by variant and cell, as [low, estimate, high]."""
-    cells = sorted({parse_name(task).cell for runs in found.values() for task in runs[0]}, key=_cell_order)
+    cells = sorted({parse_name(task).cell for runs in found.values() for task in runs[0]}, key=cell_order)
     result: dict[str, Any] = {"fraction": {}, "by_size": {}, "gain": {"one_hop_greedy": {}, "coupled_greedy": {}}}
     for name, runs in found.items():
         tables = {cell: table_of(runs, cell) for cell in cells}
@@ -234,11 +235,6 @@ def summed(found: Mapping[str, Sequence[Fractions]]) -> dict[str, Any]:
 
 def _triple(interval: Interval) -> list[float]:
     return [round(v, 4) for v in (interval.low, interval.estimate, interval.high)]
-
-
-def _cell_order(cell: str) -> tuple[str, str, int]:
-    domain, coupling, size = cell.split("/")
-    return domain, coupling, int(size)
 
 
 def show(result: Mapping[str, Any]) -> None:

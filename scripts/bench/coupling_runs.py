@@ -102,4 +102,6 @@ def played(
     how = PlayConfig(improve=ImproveConfig(forks)) if forks else None
     asked = requests(list(tasks) or family.names(split), 0, 1, not rule)  # type: ignore[arg-type]
     games = collector.collect(asked, weights, 1, how, rule, record=False)
+    collector.close()
+    family.close()
     return {r.task: r.fraction for batch in games for r in results(batch, family.source, bounds)}

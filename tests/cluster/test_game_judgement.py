@@ -12,6 +12,7 @@ from refork.cluster.game_regret import mean_regret
 from refork.cluster.game_tables import GameReport
 from refork.cluster.game_tasks import GameSource
 from refork.envs.graph_game.bound import upper_bound
+from refork.envs.graph_game.coupling import CouplingStats
 from refork.envs.graph_game.heuristics import HEURISTICS
 from refork.replay.game_pack import GamePack, LostGames
 from refork.replay.game_player import Ruled, draw, play
@@ -97,9 +98,11 @@ def test_what_was_not_played_or_means_nothing_is_listed() -> None:
     judged = judge_games("p", "greedy", [_played("pass", A), LostGames((B,), "died")], lambda _: found, {})
     assert judged.overall is None
     assert judged.lost == ("a: nothing is worth building there", f"{B}: died")
-    report = GameReport([judged])
+    report = GameReport([judged], {"x/y/4": [CouplingStats(0.5, 0.25), CouplingStats(0.7, 0.0)]})
     assert report.notes()[1] == f"not judged: p greedy {B}: died"
-    assert len(report.tables()) == 1
+    tables = report.tables()
+    assert len(tables) == 2
+    assert [list(column.cells) for column in tables[1].columns] == [["x/y/4"], ["2"], ["0.60"], ["0.12"]]
 
 
 def test_regret_is_bounded_from_both_sides(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from refork.trainers.pmd.loss import divergence, entropy
+from refork.trainers.pmd.loss import divergence
+from refork.trainers.surrogate import chosen, entropy
 from torch import Tensor
 
 
@@ -35,6 +36,6 @@ def drift(new: Sequence[Tensor], old: Sequence[Tensor], masks: Sequence[Tensor],
 
 def _rows(new: Tensor, old: Tensor, mask: Tensor, actions: Tensor) -> Tensor:
     """(5, R)."""
-    gap = (new - old).gather(1, actions[:, None])[:, 0].abs()
+    gap = chosen(new - old, actions).abs()
     tv = 0.5 * (new.exp() - old.exp()).abs().sum(1)
-    return torch.stack([divergence(new, old, mask), divergence(old, new, mask), tv, gap, entropy(new, mask)])
+    return torch.stack([divergence(new, old, mask), divergence(old, new, mask), tv, gap, entropy(new)])

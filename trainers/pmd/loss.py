@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from refork.trainers.surrogate import chosen, entropy
 from torch import Tensor
 
 
@@ -67,11 +68,6 @@ def divergence(p: Tensor, q: Tensor, mask: Tensor) -> Tensor:
     return (p.exp() * (p - q).masked_fill(~mask, 0.0)).sum(1)
 
 
-def entropy(log_probs: Tensor, mask: Tensor) -> Tensor:
-    """(R, moves) -> (R,), nats."""
-    return -(log_probs.exp() * log_probs.masked_fill(~mask, 0.0)).sum(1)
-
-
 def uniform(mask: Tensor) -> Tensor:
     """Log-probabilities of the uniform policy over legal moves."""
     return torch.zeros(mask.shape).masked_fill(~mask, -torch.inf).log_softmax(1)
@@ -80,7 +76,7 @@ def uniform(mask: Tensor) -> Tensor:
 def policy_loss(new: Tensor, seen: Decisions, objective: Objective) -> PolicyTerms:
     """Loss of log-probabilities `new` (R, moves) under `objective`."""
     zero = torch.zeros(())
-    ratio = (_at(new, seen.actions) - _at(seen.old, seen.actions)).exp()
+    ratio = (chosen(new, seen.actions) - chosen(seen.old, seen.actions)).exp()
     surrogate = _surrogate(ratio, seen.advantages, objective.clip)
     kl = magnet = distil = zero
     if objective.forward:
@@ -91,7 +87,7 @@ def policy_loss(new: Tensor, seen: Decisions, objective: Objective) -> PolicyTer
         magnet = divergence(new, seen.magnet, seen.mask).mean()
     if objective.distil and seen.teacher is not None:
         distil = imitation(new, seen.teacher)
-    spread = entropy(new, seen.mask).mean() if objective.entropy else zero
+    spread = entropy(new).mean() if objective.entropy else zero
     total = surrogate + (objective.forward + objective.backward) * kl + objective.magnet * magnet
     total = total - objective.entropy * spread + objective.distil * distil
     return PolicyTerms(total, surrogate, kl, magnet, spread, distil)
@@ -105,7 +101,7 @@ def imitation(log_probs: Tensor, teacher: Tensor) -> Tensor:
     rows = (teacher >= 0).nonzero()[:, 0]
     if len(rows) == 0:
         return torch.zeros(())
-    found = _at(log_probs.index_select(0, rows), teacher[rows])
+    found = chosen(log_probs.index_select(0, rows), teacher[rows])
     if bool(torch.isneginf(found).any()):
         raise ValueError("a teacher's move is illegal by the stored mask: mask and move are of different states")
     return -found.mean()
@@ -121,8 +117,3 @@ def _surrogate(ratio: Tensor, advantages: Tensor, clip: float | None) -> Tensor:
     if clip is not None:
         gain = torch.minimum(gain, ratio.clamp(1 - clip, 1 + clip) * advantages)
     return -gain.mean()
-
-
-def _at(log_probs: Tensor, moves: Tensor) -> Tensor:
-    """(R, moves), (R,) -> (R,)."""
-    return log_probs.gather(1, moves[:, None])[:, 0]

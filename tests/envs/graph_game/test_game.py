@@ -116,9 +116,6 @@ def test_the_end_is_the_end() -> None:
     assert game.ended
     with pytest.raises(RuntimeError, match="have ended"):
         game.step(np.array([[1, 1]]))
-    game.reset()
-    assert game.t == 0
-    assert not game.state.site_level.any()
 
 
 def test_games_of_different_length_are_no_batch() -> None:

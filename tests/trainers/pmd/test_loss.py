@@ -10,12 +10,12 @@ from refork.trainers.pmd.loss import (
     Decisions,
     Objective,
     divergence,
-    entropy,
     imitation,
     policy_loss,
     uniform,
     value_loss,
 )
+from refork.trainers.surrogate import entropy
 from torch import Tensor
 
 MASK = torch.tensor([[True, True, False], [True, True, True]])
@@ -88,7 +88,7 @@ def test_kl_is_finite_on_the_stored_mask_whatever_stands_at_illegal_moves() -> N
     assert divergence(OLD, NEW, MASK).tolist() == pytest.approx(BACKWARD, abs=1e-6)
     single = torch.tensor([[True, False]])
     assert float(divergence(uniform(single), uniform(single), single)) == 0.0
-    assert float(entropy(uniform(single), single)) == 0.0
+    assert float(entropy(uniform(single))) == 0.0
 
 
 def test_a_teacher_with_nothing_to_say_adds_nothing_and_an_illegal_one_is_an_error() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import signal
+from pathlib import Path
 
 import pytest
-from refork.envs.swe.sandbox.base import CommandResult, Sandbox
+from refork.envs.swe.sandbox.base import CommandResult, Sandbox, SandboxSpec
 from refork.envs.swe.sandbox.warm import module_of, same_start
 
+from tests.envs.swe.sandbox.conftest import make_backend
 from tests.envs.swe.sandbox.test_state import sh
 
 PROBE = """
@@ -63,6 +66,18 @@ def test_it_sees_what_a_new_interpreter_sees(sandbox: Sandbox) -> None:
         cold, warm = both(sandbox, argv, cwd=cwd, environment=extra)
         assert warm.output.endswith("at exit\n")
         assert json.loads(warm.output.splitlines()[0]) == json.loads(cold.output.splitlines()[0])
+
+
+def test_signals_are_a_new_interpreters_under_nohup_too(tmp_path: Path, spec: SandboxSpec) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        backend = make_backend("overlay", tmp_path)
+        with backend.open(spec) as sandbox:
+            sandbox.put({"/testbed/hup.py": b"import signal; print(signal.getsignal(signal.SIGHUP).name)"})
+            assert [r.output for r in both(sandbox, ["python", "-m", "hup"])] == ["SIG_DFL\n", "SIG_DFL\n"]
+        backend.close()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("source", ENDS.values(), ids=list(ENDS))
