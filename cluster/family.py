@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from refork.cluster.collector import GroupCollector
 from refork.cluster.playing import PlayerSpec
+from refork.envs.clinical.simulators import SIMULATORS
 from refork.envs.forkable import BadInput
 from refork.envs.swe.tasks import Split
 from refork.replay.experience import ExperienceStore
@@ -22,7 +23,9 @@ from refork.trainers.config import JobConfig, algorithms, trainer_config_class
 from refork.trainers.loop import Evaluator, Weights
 from rich.table import Table
 
-ENVIRONMENTS = ("refork/Chain-v0", "refork/RepairMenu-v0", "refork/SWE-v0", "refork/GraphGame-v0")
+LOGGED = (*SIMULATORS, "refork/Logs-v0")
+"""Those that are learnt from by their logs."""
+ENVIRONMENTS = ("refork/Chain-v0", "refork/RepairMenu-v0", "refork/SWE-v0", "refork/GraphGame-v0", *LOGGED)
 
 
 class Report(Protocol):
@@ -118,6 +121,10 @@ def open_family(job: JobConfig) -> Family:
             from refork.cluster.game_family import GameFamily
 
             return _matched(job, GameFamily)
+        case logged if logged in LOGGED:
+            from refork.cluster.log_family import LogFamily
+
+            return _matched(job, LogFamily)
         case "refork/SWE-v0":
             raise BadInput("env.id: refork/SWE-v0 needs an agent that writes commands; train on refork/RepairMenu-v0")
     near = get_close_matches(job.env.id, ENVIRONMENTS, 1, 0.5)

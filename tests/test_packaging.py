@@ -19,7 +19,7 @@ ALLOWED = {
     "cluster": {"cluster", "trainers", "replay", "agents", "envs"},
     "scripts": set(ROOMS),
 }
-SHARED = ("refork.envs.forkable", "refork.envs.topology")
+SHARED = ("refork.envs.forkable", "refork.envs.log_spec", "refork.envs.topology")
 """What agents and replay may know of environments."""
 INNER = ("agents", "envs", "replay", "trainers")
 

@@ -10,7 +10,7 @@ from refork.replay.seeding import generator
 from refork.trainers.config import JobConfig
 from refork.trainers.loop import Trainer
 
-AGENTS = {"tasks": "edit_scorer", "games": "cross_graph"}
+AGENTS = {"tasks": "edit_scorer", "games": "cross_graph", "logs": "q_networks"}
 """What acts in what a trainer learns from."""
 
 

@@ -1,0 +1,121 @@
+"""Networks over logs: what trainers of logged data build their Q, V, policy, behaviour and world models from.
+
+A trainer gets one `LogNetworks`, which knows what the log's observations and actions are, and asks it for heads. All
+heads are stacks (agents/stacked.py) with the leading axis seed-major: S seeds times `copies` members each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from refork.agents.stacked import StackedMLP, StackedTable
+from refork.envs.log_spec import LogSpec
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class LogShape:
+    """What networks are told about a log."""
+
+    spec: LogSpec
+    shift: np.ndarray
+    """(features,), float32: mean over the training part, subtracted from vectors (and from features of states)."""
+    scale: np.ndarray
+    """(features,), float32: its standard deviation, divided by."""
+    state_features: np.ndarray | None = None
+    """(states, features) of logs of states."""
+
+
+class Head(nn.Module):
+    """K networks from observations, and what may stand beside them, to `out` numbers.
+
+    forward(observations, extra=None): (K, B, features) float32, or of states (K, B) int64, with (K, B, extra) joined
+    -> (K, B, out). On states the first layer is a table, a linear layer on the states' features, or their sum; without
+    hidden layers and features it is a table of the answers.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    features: Tensor | None
+
+    def __init__(
+        self,
+        shape: LogShape,
+        observe: str,
+        out: int,
+        extra: int,
+        hidden: Sequence[int],
+        generators: Sequence[torch.Generator],
+    ) -> None:
+        super().__init__()
+        states = shape.spec.observation.kind == "states"
+        self.register_buffer("shift", torch.from_numpy(shape.shift), persistent=False)
+        self.register_buffer("scale", torch.from_numpy(shape.scale), persistent=False)
+        looked = states and observe != "states"
+        features = torch.from_numpy(shape.state_features) if looked and shape.state_features is not None else None
+        self.register_buffer("features", features, persistent=False)
+        first = hidden[0] if hidden else out
+        self.table: StackedTable | None = None
+        if states and observe != "features":
+            self.table = StackedTable(shape.spec.observation.size, first, generators)
+        self.first: StackedMLP | None = None
+        if self.table is None or looked or extra:
+            inputs = (0 if states and not looked else len(shape.shift)) + extra
+            self.first = StackedMLP([inputs, first], generators)
+        self.rest = StackedMLP([*hidden, out], generators) if hidden else None
+
+    def forward(self, observations: Tensor, extra: Tensor | None = None) -> Tensor:
+        parts = [] if extra is None else [extra]
+        if self.features is not None:
+            parts.insert(0, (self.features[observations] - self.shift) / self.scale)
+        elif self.table is None:
+            parts.insert(0, (observations - self.shift) / self.scale)
+        summands = [] if self.table is None else [self.table(observations)]
+        if self.first is not None:
+            summands.append(self.first(torch.cat(parts, -1) if len(parts) > 1 else parts[0]))
+        x = summands[0] if len(summands) == 1 else summands[0] + summands[1]
+        return x if self.rest is None else self.rest(torch.relu(x))
+
+    def acting_arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """What `agents/log_policy.py` rebuilds it from: float32 arrays by name."""
+        named = dict(self.named_parameters()) | dict(self.named_buffers())
+        return {f"{prefix}.{name}": tensor.detach().numpy().copy() for name, tensor in named.items()}
+
+
+class LogNetworks:
+    """What `make_network("q_networks", shape, options, seed)` returns.
+
+    Options: `hidden`, widths of the hidden layers of every head; `observe`, what is seen of a log of states: which one
+    it is (states), its features, or both.
+    """
+
+    def __init__(
+        self, shape: LogShape, hidden: Sequence[int] = (256, 256), observe: str = "states", *, seed: int
+    ) -> None:
+        if any(width < 1 for width in hidden):
+            raise ValueError(f"[agent.options] hidden: widths must be at least 1, got {list(hidden)}")
+        if observe not in ("states", "features", "both"):
+            raise ValueError(f"[agent.options] observe: states, features or both, got {observe!r}")
+        if observe != "states" and shape.spec.observation.kind == "states" and shape.state_features is None:
+            raise ValueError(f"[agent.options] observe: this log has no features of its states, {observe!r} needs them")
+        self.shape, self.hidden, self._observe, self._seed = shape, tuple(hidden), observe, seed
+
+    @property
+    def spec(self) -> LogSpec:
+        return self.shape.spec
+
+    def head(self, out: int, seeds: int, copies: int = 1, extra: int = 0, purpose: int = 0) -> Head:
+        """A fresh head of `seeds` x `copies` members, seed-major. Heads of the same shape differ by `purpose`.
+
+        Member (s, c) depends on the agent's seed, s, c and `purpose` alone, not on how many are stacked beside it.
+        """
+        made = [_generator(self._seed, s, c, purpose) for s in range(seeds) for c in range(copies)]
+        return Head(self.shape, self._observe, out, extra, self.hidden, made)
+
+
+def _generator(*numbers: int) -> torch.Generator:
+    words = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))

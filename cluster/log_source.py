@@ -1,0 +1,117 @@
+"""Where a run's log comes from: a folder of one, or a simulator that writes it; and how it is split by patient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+from refork.agents.q_networks import LogShape
+from refork.envs.clinical.simulators import SIMULATORS, open_simulator
+from refork.envs.forkable import BadInput
+from refork.envs.log_spec import LogSpec, Simulator
+from refork.envs.swe.tasks import Split
+from refork.replay.transitions import Transitions, load, of, split_by_patient
+from refork.trainers.config import Config, EnvConfig
+
+LOGS = "refork/Logs-v0"
+"""Id of logs from no simulator: nothing tells their truth."""
+SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
+
+
+class LogOptions(Config):
+    """`[env.options]` of logs; what is not here goes to the simulator."""
+
+    behaviour: str = ""
+    """Who acts in a log that the simulator writes; "": its first behaviour."""
+    episodes: int = Field(2500, ge=1)
+    """Episodes of a log that the simulator writes."""
+    log_seed: int = Field(0, ge=0)
+    """Seed of a log that the simulator writes, and of the split."""
+    fractions: tuple[float, float, float] = (0.7, 0.15, 0.15)
+    """Shares of the patients to train, validate and hold out."""
+    simulator: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the simulator."""
+
+    @model_validator(mode="after")
+    def _fractions_are_shares(self) -> LogOptions:
+        if min(self.fractions) < 0 or self.fractions[0] <= 0:
+            raise ValueError(f"fractions: train, validation, held_out must be >= 0, train > 0, got {self.fractions}")
+        return self
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """The log of a job, its split, and the simulator that knows the truth, if there is one."""
+
+    env: EnvConfig
+
+    @cached_property
+    def options(self) -> LogOptions:
+        try:
+            return LogOptions.model_validate(dict(self.env.options))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise BadInput(f"env.options.{where}: {first['msg']}") from error
+
+    @cached_property
+    def simulator(self) -> Simulator | None:
+        return open_simulator(self.env.id, self.options.simulator) if self.env.id in SIMULATORS else None
+
+    @cached_property
+    def log(self) -> Transitions:
+        """Raises BadInput when there is none, or it is of another environment."""
+        if self.env.tasks is not None:
+            return self._loaded(self.env.tasks)
+        if self.simulator is None:
+            raise BadInput("env.tasks: name the folder of a log; `refork data` makes one from your files")
+        behaviour = self.options.behaviour or self.simulator.behaviours[0]
+        return of(self.simulator.log(behaviour, self.options.episodes, self.options.log_seed))
+
+    def _loaded(self, folder: Path) -> Transitions:
+        log = load(folder)
+        if self.simulator is not None and log.spec.env != self.env.id:
+            raise BadInput(
+                f"env.tasks: {folder} is a log of {log.spec.env or 'an unknown environment'}, not of {self.env.id}; "
+                f"set env.id to it, or to {LOGS}"
+            )
+        return log
+
+    @property
+    def spec(self) -> LogSpec:
+        return self.log.spec
+
+    @cached_property
+    def splits(self) -> Mapping[Split, np.ndarray]:
+        """Episodes of each part."""
+        parts = split_by_patient(self.log, self.options.fractions, self.options.log_seed)
+        return dict(zip(SPLITS, parts, strict=True))
+
+    def transitions(self, split: Split) -> np.ndarray:
+        """Numbers of the transitions of a part."""
+        return self.log.steps_of(self.splits[split])
+
+    @cached_property
+    def shape(self) -> LogShape:
+        """What networks are told, measured on the training part alone."""
+        log = self.log
+        if log.spec.observation.kind == "states":
+            seen = log.state_features
+            if seen is None:
+                return LogShape(log.spec, np.zeros(0, np.float32), np.ones(0, np.float32))
+        else:
+            rows = log.rows(self.transitions("train"))
+            seen = np.asarray(log.observations[_thinned(rows)]).reshape(-1, log.spec.observation.size)
+        shift, scale = seen.mean(0, np.float64), seen.std(0, dtype=np.float64)
+        scale = np.where(scale > 1e-6, scale, 1.0)
+        return LogShape(log.spec, shift.astype(np.float32), scale.astype(np.float32), log.state_features)
+
+
+def _thinned(rows: np.ndarray, most: int = 1_000_000) -> np.ndarray:
+    """Evenly spaced, ascending: enough for a mean, without reading a log larger than memory."""
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]

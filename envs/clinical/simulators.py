@@ -1,0 +1,26 @@
+"""Simulators that write logs, by the id of their environment."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from refork.envs.forkable import BadInput
+from refork.envs.log_spec import Simulator
+
+SIMULATORS = {
+    "refork/IcuSepsis-v0": "refork.envs.clinical.icu_sepsis:IcuSepsis",
+}
+
+
+def open_simulator(env_id: str, options: Mapping[str, Any]) -> Simulator:
+    """Raises BadInput for an unknown id or option, or when the package it needs is not installed."""
+    if env_id not in SIMULATORS:
+        raise BadInput(f"no simulator {env_id!r}; there are: {', '.join(SIMULATORS)}")
+    module, _, name = SIMULATORS[env_id].partition(":")
+    try:
+        simulator: Simulator = getattr(importlib.import_module(module), name)(**options)
+    except TypeError as error:
+        raise BadInput(f"options of {env_id}: {error}") from error
+    return simulator

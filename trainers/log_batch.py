@@ -1,0 +1,93 @@
+"""Minibatches of a log as tensors, for S stacked trainings at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from refork.replay.seeding import generator
+from refork.replay.transitions import LoggedExperience, Transitions
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions for each of S seeds."""
+
+    observations: Tensor
+    """(S, B, features) float32, of states (S, B) int64; with an observation per decision maker (S, B, n, ...)."""
+    actions: Tensor
+    """(S, B, n) int64; continuous (S, B, n, dimensions) float32."""
+    rewards: Tensor
+    """(S, B)"""
+    next_observations: Tensor
+    """As `observations`: what followed, also after a cut."""
+    discounts: Tensor
+    """(S, B): gamma^dt, 0 where the episode terminated; a cut one bootstraps."""
+    allowed: Tensor | None
+    """(S, B, n, width) bool, or None: all."""
+    next_allowed: Tensor | None
+    """(S, B, n, width) bool, or None: all."""
+    behaviour: Tensor
+    """(S, B): probability of the logged action under who acted; NaN: unknown."""
+    transitions: Tensor
+    """(S, B) int64: their numbers in the log."""
+
+
+class LogTensors:
+    """The log's arrays as tensors over the same memory (mapped files stay on disk)."""
+
+    def __init__(self, log: Transitions, gamma: float) -> None:
+        self._gamma = gamma
+        self.observations = torch.from_numpy(np.asarray(log.observations))
+        self.actions = torch.from_numpy(np.asarray(log.actions))
+        self.rewards = torch.from_numpy(np.asarray(log.rewards))
+        self.terminated = torch.from_numpy(np.asarray(log.terminated))
+        self.behaviour = torch.from_numpy(np.asarray(log.behaviour))
+        self.dt = torch.from_numpy(np.asarray(log.dt))
+        self.episode = torch.from_numpy(log.episode)
+        self.allowed = None if log.allowed is None else torch.from_numpy(np.asarray(log.allowed))
+
+    def batch(self, transitions: Tensor) -> Batch:
+        """The transitions with these numbers, (S, B) int64."""
+        rows = transitions + self.episode[transitions]
+        return Batch(
+            self._seen(rows),
+            self.actions[transitions],
+            self.rewards[transitions],
+            self._seen(rows + 1),
+            self._gamma ** self.dt[transitions] * ~self.terminated[transitions],
+            None if self.allowed is None else self.allowed[rows],
+            None if self.allowed is None else self.allowed[rows + 1],
+            self.behaviour[transitions],
+            transitions,
+        )
+
+    def _seen(self, rows: Tensor) -> Tensor:
+        found = self.observations[rows]
+        return found if found.is_floating_point() else found.long()
+
+
+class Minibatches:
+    """The stream of minibatches: seed s of update u always sees the same ones, alone or stacked."""
+
+    def __init__(self, seeds: Sequence[int], gamma: float) -> None:
+        self._seeds, self._gamma = tuple(seeds), gamma
+        self._tensors: tuple[Transitions, LogTensors] | None = None
+
+    def tensors(self, log: Transitions) -> LogTensors:
+        """Kept from update to update."""
+        if self._tensors is None or self._tensors[0] is not log:
+            self._tensors = log, LogTensors(log, self._gamma)
+        return self._tensors[1]
+
+    def draw(self, experience: LoggedExperience, update: int, steps: int, size: int) -> Iterator[Batch]:
+        """`steps` minibatches of `size` transitions a seed, drawn with replacement."""
+        tensors = self.tensors(experience.log)
+        draws = [generator(s, "minibatches", update) for s in self._seeds]
+        chosen = [g.integers(len(experience.transitions), size=(steps, size)) for g in draws]
+        numbers = torch.from_numpy(experience.transitions[np.stack(chosen, 1)])  # (steps, S, B)
+        for step in range(steps):
+            yield tensors.batch(numbers[step])

@@ -1,0 +1,175 @@
+"""The trainer of logs: minibatches, gradient steps, target networks and state are the same for all algorithms.
+
+An algorithm builds its networks and gives the losses of a minibatch; several seeds are trained as one stack.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from refork.agents.q_networks import LogNetworks
+from refork.envs.forkable import BadInput, InfraFailure
+from refork.replay.seeding import generator
+from refork.replay.transitions import LoggedExperience
+from refork.trainers.log_batch import Batch, Minibatches
+from refork.trainers.offline_config import OfflineConfig
+from refork.trainers.schedule import Schedule
+from torch import Tensor, nn
+
+Config = TypeVar("Config", bound=OfflineConfig)
+
+
+class Diverged(InfraFailure):
+    """A loss is no longer finite."""
+
+
+class Objective(NamedTuple):
+    """What some of the networks minimise on a minibatch."""
+
+    networks: Sequence[str]
+    """Names of those that learn from it; gradients do not reach the others."""
+    terms: Any
+    """A frozen dataclass of (S,) tensors, means over the minibatch; `total` is minimised."""
+
+
+class OfflineTrainer(ABC, Generic[Config]):
+    """Base of `trainers/ALGORITHM/trainer.py: Trainer` for logs."""
+
+    targeted: Sequence[str] = ()
+    """Networks that have a slowly moving copy in `self.targets`; the config is then a ValueConfig."""
+
+    def __init__(self, config: Config, networks: LogNetworks, seed: int) -> None:
+        self.config, self.factory, self.spec = config, networks, networks.spec
+        self._check_actions()
+        self.seeds = [seed + s for s in range(config.seeds)]
+        self.schedule = Schedule.of(config)
+        self.networks = nn.ModuleDict(dict(self.build()))
+        self.targets = nn.ModuleDict({name: copy.deepcopy(self.networks[name]) for name in self.targeted})
+        self.targets.requires_grad_(False)
+        self.optimiser = torch.optim.Adam(self.networks.parameters(), lr=config.learning_rate, fused=True)
+        self._minibatches = Minibatches(self.seeds, config.gamma)
+        self._noise: list[torch.Generator] = []
+        self._done = 0
+        """Gradient steps so far."""
+
+    def _check_actions(self) -> None:
+        action = self.spec.action
+        kind = action.kind if action.agents == 1 else f"factored {action.kind}"
+        if kind not in self.config.takes:
+            raise BadInput(
+                f"trainer.kind: {self.config.kind} learns from {' or '.join(self.config.takes)} actions; "
+                f"this log has {action.agents} x {kind} ones"
+            )
+
+    @abstractmethod
+    def build(self) -> Mapping[str, nn.Module]:
+        """The networks by name; each parameter's leading axis is seed-major."""
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> Sequence[Objective]:
+        """What the networks minimise on this minibatch."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, np.ndarray]:
+        """The acting heads (agents/log_policy.py)."""
+
+    def begin(self, experience: LoggedExperience, update: int) -> None:
+        """Called before the gradient steps of an update: what must be fitted to the log first."""
+
+    def fork_config(self) -> None:
+        """A log cannot be gone back in."""
+
+    def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:
+        """`steps_per_update` gradient steps; means over steps and seeds of every loss term.
+
+        Raises Diverged when a loss is not finite.
+        """
+        config, (logged,) = self.config, experience
+        rate = self.schedule.rate(update)
+        self.optimiser.param_groups[0]["lr"] = rate
+        self._noise = [_torch_generator(seed, update) for seed in self.seeds]
+        self.begin(logged, update)
+        sums: dict[str, Tensor] = {}
+        for batch in self._minibatches.draw(logged, update, config.steps_per_update, config.batch):
+            for name, value in self._step(batch).items():
+                sums[name] = sums[name] + value if name in sums else value
+        means = {name: float(value.mean()) / config.steps_per_update for name, value in sums.items()}
+        self._check(update, means)
+        seen = config.steps_per_update * config.batch * config.seeds
+        return means | {"learning_rate": rate, "steps": float(seen), "gradient_steps": float(self._done)}
+
+    def _check(self, update: int, means: Mapping[str, float]) -> None:
+        for name, value in means.items():
+            if not np.isfinite(value):
+                raise Diverged(f"update {update}: {name} is {value}; lower trainer.learning_rate")
+
+    def _step(self, batch: Batch) -> dict[str, Tensor]:
+        row: dict[str, Tensor] = {}
+        gradients: dict[nn.Parameter, Tensor] = {}
+        for names, terms in self.losses(batch):
+            mine = [p for name in names for p in self.networks[name].parameters()]
+            found = torch.autograd.grad(terms.total.sum(), mine)
+            gradients |= dict(zip(mine, found, strict=True))
+            row |= {f"loss/{'+'.join(names)}/{key}": value.detach() for key, value in vars(terms).items()}
+        self._clip(list(gradients.values()))
+        for parameter in self.networks.parameters():
+            parameter.grad = gradients.get(parameter)
+        self.optimiser.step()
+        self._done += 1
+        self._move_targets()
+        return row
+
+    def _clip(self, gradients: Sequence[Tensor]) -> None:
+        """The norm of each seed by itself, so that one cannot slow down another."""
+        by_seed = [g.view(self.config.seeds, -1) for g in gradients]
+        norms = torch.stack([g.square().sum(1) for g in by_seed]).sum(0).sqrt()
+        factors = (self.config.max_grad_norm / norms.clamp_min(1e-12)).clamp_max(1.0)[:, None]
+        for g in by_seed:
+            g.mul_(factors)
+
+    @torch.no_grad()
+    def _move_targets(self) -> None:
+        config = self.config
+        if not self.targeted or self._done % config.target_every:  # type: ignore[attr-defined]
+            return
+        for name in self.targeted:
+            pairs = zip(self.targets[name].parameters(), self.networks[name].parameters(), strict=True)
+            for kept, now in pairs:
+                kept.lerp_(now, config.target_rate)  # type: ignore[attr-defined]
+
+    def normal(self, *shape: int) -> Tensor:
+        """(S, *shape) of standard normal numbers; each seed has a stream of its own."""
+        return torch.stack([torch.randn(shape, generator=g) for g in self._noise])
+
+    def uniform(self, *shape: int) -> Tensor:
+        """(S, *shape) of numbers uniform in [0, 1)."""
+        return torch.stack([torch.rand(shape, generator=g) for g in self._noise])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "networks": self.networks.state_dict(),
+            "targets": self.targets.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "done": self._done,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises BadInput when the schedule or a network's shape differs."""
+        self.schedule.check(state["schedule"])
+        try:
+            self.networks.load_state_dict(state["networks"])
+            self.targets.load_state_dict(state["targets"])
+            self.optimiser.load_state_dict(state["optimiser"])
+        except (RuntimeError, ValueError) as error:
+            raise BadInput(f"the checkpoint is of other networks than the job's agent: {error}") from error
+        self._done = state["done"]
+
+
+def _torch_generator(seed: int, update: int) -> torch.Generator:
+    return torch.Generator().manual_seed(int(generator(seed, "noise", update).integers(2**62)))
