@@ -34,7 +34,7 @@ class Objective(NamedTuple):
     networks: Sequence[str]
     """Names of those that learn from it; gradients do not reach the others."""
     terms: Any
-    """A frozen dataclass of (S,) tensors, means over the minibatch; `total` is minimised."""
+    """A frozen dataclass of tensors, one number a seed or a member, means over the minibatch; `total` is minimised."""
 
 
 class OfflineTrainer(ABC, Generic[Config]):
