@@ -7,7 +7,7 @@ heads are stacks (agents/stacked.py) with the leading axis seed-major: S seeds t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -107,13 +107,41 @@ class LogNetworks:
     def spec(self) -> LogSpec:
         return self.shape.spec
 
-    def head(self, out: int, seeds: int, copies: int = 1, extra: int = 0, purpose: int = 0) -> Head:
+    def head(
+        self,
+        out: int,
+        seeds: int,
+        copies: int = 1,
+        extra: int = 0,
+        purpose: int = 0,
+        hidden: Sequence[int] | None = None,
+    ) -> Head:
         """A fresh head of `seeds` x `copies` members, seed-major. Heads of the same shape differ by `purpose`.
 
         Member (s, c) depends on the agent's seed, s, c and `purpose` alone, not on how many are stacked beside it.
+        `hidden`: widths in place of the agent's.
         """
-        made = [_generator(self._seed, s, c, purpose) for s in range(seeds) for c in range(copies)]
-        return Head(self.shape, self._observe, out, extra, self.hidden, made)
+        made = self.generators(seeds, copies, purpose)
+        return Head(self.shape, self._observe, out, extra, self.hidden if hidden is None else hidden, made)
+
+    def generators(self, seeds: int, copies: int = 1, purpose: int = 0) -> list[torch.Generator]:
+        """Of the members of a head, for networks of other shapes."""
+        return [_generator(self._seed, s, c, purpose) for s in range(seeds) for c in range(copies)]
+
+    def joint(self) -> LogNetworks:
+        """Makes heads that see what all decision makers see, a vector of (features * n); itself where that is shared.
+
+        States of decision makers are seen one-hot.
+        """
+        spec = self.spec.observation
+        if not spec.per_agent:
+            return self
+        n, states = self.spec.action.agents, spec.kind == "states"
+        seen = replace(spec, kind="vector", size=spec.size * n, names=(), per_agent=False)
+        shift = np.zeros(seen.size, np.float32) if states else np.tile(self.shape.shift, n)
+        scale = np.ones(seen.size, np.float32) if states else np.tile(self.shape.scale, n)
+        shape = LogShape(replace(self.spec, observation=seen), shift, scale)
+        return LogNetworks(shape, self.hidden, seed=self._seed)
 
 
 def _generator(*numbers: int) -> torch.Generator:
