@@ -11,6 +11,7 @@ from refork.envs.log_spec import Simulator
 
 SIMULATORS = {
     "refork/IcuSepsis-v0": "refork.envs.clinical.icu_sepsis:IcuSepsis",
+    "refork/EqualLine-v0": "refork.envs.multi.equal_line:EqualLine",
 }
 
 
