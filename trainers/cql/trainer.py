@@ -6,32 +6,44 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from refork.agents.q_networks import LogNetworks
+from refork.trainers.agent_batch import AgentBatch, by_agent
 from refork.trainers.cql.config import AlgorithmConfig
+from refork.trainers.cql.continuous import ContinuousTrainer
 from refork.trainers.cql.loss import cql_loss, double_q_target
+from refork.trainers.cql.weight import alpha_networks, alpha_objectives, alpha_of
 from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, OfflineTrainer
-from torch import nn
+from torch import Tensor, nn
 
 
-class Trainer(OfflineTrainer[AlgorithmConfig]):
+def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> OfflineTrainer[AlgorithmConfig]:
+    """As the log's actions are."""
+    made = DiscreteTrainer if networks.spec.action.kind == "discrete" else ContinuousTrainer
+    return made(config, networks, seed)
+
+
+class DiscreteTrainer(OfflineTrainer[AlgorithmConfig]):
+    """Double DQN with the conservative term."""
+
     targeted = ("q",)
 
     def build(self) -> dict[str, nn.Module]:
-        return {"q": self.factory.head(self.spec.action.width, self.config.seeds)}
+        action, config = self.spec.action, self.config
+        q = self.factory.head(action.width, config.seeds, action.agents)
+        return {"q": q, **alpha_networks(config, config.seeds * action.agents)}
 
     def losses(self, batch: Batch) -> Sequence[Objective]:
-        allowed = None if batch.allowed is None else batch.allowed[:, :, 0]
-        next_allowed = None if batch.next_allowed is None else batch.next_allowed[:, :, 0]
-        with torch.no_grad():
-            targets = double_q_target(
-                batch.rewards,
-                batch.discounts,
-                self.networks["q"](batch.next_observations),
-                self.targets["q"](batch.next_observations),
-                next_allowed,
-            )
-        q = self.networks["q"](batch.observations)
-        return [Objective(("q",), cql_loss(q, batch.actions[..., 0], targets, allowed, self.config.alpha))]
+        mine = by_agent(batch, self.spec)
+        q, alpha = self.networks["q"](mine.observations), alpha_of(self.config, self.networks)
+        terms = cql_loss(q, mine.actions, self._targets(mine), mine.allowed, alpha)
+        return [Objective(("q",), terms), *alpha_objectives(self.config, self.networks, terms)]
+
+    @torch.no_grad()
+    def _targets(self, batch: AgentBatch) -> Tensor:
+        following = batch.next_observations
+        chosen, valued = self.networks["q"](following), self.targets["q"](following)
+        return double_q_target(batch.rewards, batch.discounts, chosen, valued, batch.next_allowed)
 
     def weights(self) -> dict[str, np.ndarray]:
         return self.networks["q"].acting_arrays("q")  # type: ignore[operator]

@@ -39,3 +39,12 @@ def test_the_target_takes_the_online_choice_at_the_targets_value() -> None:
 def test_a_terminated_step_has_no_future() -> None:
     found = double_q_target(torch.tensor([[1.0]]), torch.tensor([[0.0]]), Q, Q, None)
     assert found.item() == 1.0
+
+
+def test_gradients_against_finite_differences() -> None:
+    torch.manual_seed(0)
+    q = torch.randn(2, 3, 4).double().requires_grad_()
+    actions, targets = torch.randint(4, (2, 3)), torch.randn(2, 3).double()
+    allowed = torch.rand(2, 3, 4) < 0.8
+    allowed.scatter_(-1, actions[..., None], True)
+    assert torch.autograd.gradcheck(lambda x: cql_loss(x, actions, targets, allowed, 0.7).total, (q,))
