@@ -37,6 +37,12 @@ tasks.command("refork.scripts.tasks:check", help="Audit a task set again.")
 tasks.command("refork.scripts.tasks:list_", name="list", help="Show what is in a task set.")
 app.command(tasks)
 
+data = App(name="data", help="Check, convert and collect logs of decisions.")
+data.command("refork.scripts.data:check", help="Read a log of any format: its data card, or the exact fault.")
+data.command("refork.scripts.data:convert", help="Convert a log of any format to another.")
+data.command("refork.scripts.data:collect", help="Write a log of a simulator's episodes.")
+app.command(data)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command of `refork`."""

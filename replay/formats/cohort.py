@@ -1,0 +1,229 @@
+"""Cohort tables: CSV or parquet, one row a step, columns as the schema declares them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from refork.envs.forkable import BadInput
+from refork.replay.formats.reading import Opened
+from refork.replay.formats.rows import Names, Rows
+from refork.replay.formats.schema import Columns, Schema, matching, minimal, schema_beside
+from refork.replay.validation import Place, check_finite
+
+BLOCK_BYTES, BLOCK_ROWS = 1 << 23, 1 << 17
+TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE"), ("0", "0.0", "false", "False", "FALSE")
+
+
+def pyarrow() -> Any:
+    """The package. Raises BadInput when it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise BadInput("tables need the package pyarrow: pip install 'refork[clinical]'") from error
+    return pyarrow
+
+
+def table_columns(path: Path) -> list[str]:
+    """Names of the columns. Raises BadInput when the file is empty, or no table."""
+    pa = pyarrow()
+    try:
+        if path.suffix == ".parquet":
+            names = list(pa.parquet.read_schema(path).names)
+        else:
+            with pa.csv.open_csv(path, read_options=pa.csv.ReadOptions(use_threads=False)) as reader:
+                names = list(reader.schema.names)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
+    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise BadInput(f"{path}: column {twice[0]!r} is there twice; column names must differ")
+    return names
+
+
+def unreadable(path: Path, error: Exception) -> BadInput:
+    """To be raised when a file cannot be read as what its name says."""
+    text = " ".join(str(error).split())
+    row = re.search(r"Row #(\d+)", text)
+    where = f"row {int(row[1]) - 1}: " if row else ""  # pyarrow counts the header as row 1
+    return BadInput(f"{path}: {where}cannot be read as {path.suffix.lstrip('.') or 'a table'}: {text[:200]}")
+
+
+def no_schema(path: Path, columns: list[str]) -> BadInput:
+    """To be raised when nothing declares what the columns are."""
+    return BadInput(
+        f"{path}: no schema says what its columns are. Write {schema_beside(path)} (or give --schema FILE), with every "
+        f"? filled in; a start for this file:\n\n{minimal(columns)}"
+    )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose columns are declared."""
+
+    path: Path
+    columns: Columns
+    names: Names
+    allowed: list[str]
+
+    @classmethod
+    def open(cls, path: Path, schema: Schema | None) -> Table:
+        """Raises BadInput naming a column that is declared but not there."""
+        found = table_columns(path)
+        if schema is None:
+            raise no_schema(path, found)
+        if schema.columns is None:
+            raise BadInput(f"{path}: the schema has no [columns]; a start for this file:\n\n{minimal(found)}")
+        columns, file = schema.columns, str(path)
+
+        def one(key: str) -> str:
+            named: str = getattr(columns, key)
+            matches = matching([named], found, key, file) if named else [key]
+            if len(matches) > 1:
+                raise BadInput(f"{file}: columns.{key} = {named!r} names {', '.join(matches)}; name one of them")
+            return matches[0]
+
+        if (schema.episode.end == "column") != bool(columns.terminated):
+            raise BadInput(f'{file}: schema: episode.end = "column" and columns.terminated belong together')
+        names = Names(
+            one("episode"),
+            one("patient"),
+            one("step") if columns.step else one("time"),
+            matching(columns.observations, found, "observations", file),
+            matching(columns.actions, found, "actions", file),
+            one("reward"),
+            one("terminated"),
+            one("truncated"),
+            one("behaviour_probability")
+            if not columns.behaviour_log_probability
+            else f"exp({one('behaviour_log_probability')})",
+        )
+        allowed = matching(columns.allowed, found, "allowed", file) if columns.allowed else []
+        expected = sum(schema.spec(names.observations, names.actions, file).action.sizes)
+        if allowed and (schema.action.kind != "discrete" or len(allowed) != expected):
+            raise BadInput(f"{file}: columns.allowed names {len(allowed)} columns, expected one per action: {expected}")
+        return cls(path, columns, names, allowed)
+
+    def blocks(self) -> Iterator[Rows]:
+        """The file, some rows at a time. Raises BadInput at a cell that is not what it should be."""
+        place = Place(str(self.path))
+        for batch in self._batches():
+            yield self._rows(batch, place)
+            place = place.after(batch.num_rows)
+
+    def _wanted(self) -> list[str]:
+        names, columns = self.names, self.columns
+        optional = [
+            name
+            for name, given in (
+                (names.terminated, columns.terminated),
+                (names.truncated, columns.truncated),
+                (columns.behaviour_probability or columns.behaviour_log_probability,) * 2,
+            )
+            if given
+        ]
+        head = [names.episode, names.patient, names.time, names.reward]
+        return list(dict.fromkeys([*head, *names.observations, *names.actions, *optional, *self.allowed]))
+
+    def _batches(self) -> Iterator[Any]:
+        """Record batches of the wanted columns; of CSV, as text."""
+        pa, wanted = pyarrow(), self._wanted()
+        try:
+            if self.path.suffix == ".parquet":
+                with pa.parquet.ParquetFile(self.path) as file:
+                    yield from file.iter_batches(BLOCK_ROWS, columns=wanted, use_threads=False)
+                return
+            read = pa.csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES)
+            convert = pa.csv.ConvertOptions(
+                include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string()), strings_can_be_null=True
+            )
+            with pa.csv.open_csv(self.path, read_options=read, convert_options=convert) as reader:
+                yield from reader
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(self.path, error) from error
+
+    def _rows(self, batch: Any, place: Place) -> Rows:
+        names, columns, count = self.names, self.columns, batch.num_rows
+
+        def many(wanted: list[str]) -> np.ndarray:
+            return np.stack([_numbers(batch, name, place) for name in wanted], 1)
+
+        def flags(name: str, given: str) -> np.ndarray:
+            return _flags(batch, name, place) if given else np.zeros(count)
+
+        behaviour = np.full(count, np.nan)
+        if columns.behaviour_probability:
+            behaviour = _numbers(batch, names.behaviour, place)
+        elif columns.behaviour_log_probability:
+            behaviour = np.exp(_numbers(batch, columns.behaviour_log_probability, place))
+        allowed = self._allowed(batch, place) if self.allowed else None
+        return Rows(
+            _labels(batch, names.episode),
+            _labels(batch, names.patient),
+            _numbers(batch, names.time, place),
+            many(names.observations),
+            many(names.actions),
+            _numbers(batch, names.reward, place),
+            flags(names.terminated, columns.terminated),
+            flags(names.truncated, columns.truncated),
+            behaviour,
+            allowed,
+        )
+
+    def _allowed(self, batch: Any, place: Place) -> np.ndarray:
+        flags = np.stack([_flags(batch, name, place) for name in self.allowed], 1)
+        check_finite(flags, self.allowed, place, "0 or 1")
+        return flags == 1
+
+
+def _labels(batch: Any, name: str) -> np.ndarray:
+    pa = pyarrow()
+    text = pa.compute.cast(batch.column(name), pa.string())
+    return np.asarray(text.to_numpy(zero_copy_only=False), object)
+
+
+def _numbers(batch: Any, name: str, place: Place) -> np.ndarray:
+    """(n,) float64, NaN for null. Raises BadInput at a cell that is no number."""
+    pa, column = pyarrow(), batch.column(name)
+    try:
+        found = pa.compute.cast(column, pa.float64())
+    except pa.ArrowException:
+        for row, cell in enumerate(column.to_pylist()):
+            if not _is_number(cell):
+                raise place.fault(row, name, repr(cell), "a number") from None
+        raise BadInput(f"{place.file}: column {name!r} is {column.type}, expected numbers") from None
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.float64)
+
+
+def _is_number(cell: object) -> bool:
+    try:
+        float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return cell is None
+    return True
+
+
+def _flags(batch: Any, name: str, place: Place) -> np.ndarray:
+    """(n,) float64: 0 or 1, NaN for null. Raises BadInput for any other cell."""
+    pa = pyarrow()
+    text = pa.compute.cast(batch.column(name), pa.string())
+    yes = pa.compute.is_in(text, pa.array(TRUE)).to_numpy(zero_copy_only=False).astype(bool)
+    no = pa.compute.is_in(text, pa.array(FALSE)).to_numpy(zero_copy_only=False).astype(bool)
+    empty = text.is_null().to_numpy(zero_copy_only=False).astype(bool)
+    if (wrong := ~(yes | no | empty)).any():
+        row = int(np.argmax(wrong))
+        raise place.fault(row, name, repr(text[row].as_py()), "0 or 1")
+    return np.where(empty, np.nan, yes)
+
+
+def open_table(path: Path, schema: Schema | None) -> Opened:
+    """A table as its schema declares it. Raises BadInput: no schema, or a column is not there."""
+    table = Table.open(path, schema)
+    assert schema is not None
+    return Opened(path, schema, table.names, table.blocks())

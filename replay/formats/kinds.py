@@ -1,0 +1,119 @@
+"""The formats, by name: how a file of each is told, opened and written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refork.envs.forkable import BadInput
+from refork.replay import transitions
+from refork.replay.formats import cohort, cohort_writer
+from refork.replay.formats.reading import Opened, write_native
+from refork.replay.formats.schema import Schema, read_schema, schema_beside
+from refork.replay.log_checks import check_log
+from refork.replay.transitions import Transitions
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One format of files."""
+
+    name: str
+    fits: Callable[[Path], bool]
+    """Whether an existing path is of this kind, by its name and what is in it."""
+    open: Callable[[Path, Schema | None], Opened]
+    write: Callable[[Transitions, Path], list[Path]]
+    """Returns the files it made."""
+
+
+def _table(suffix: str) -> Callable[[Path], bool]:
+    return lambda path: path.is_file() and path.suffix == suffix
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("csv", _table(".csv"), cohort.open_table, cohort_writer.write),
+        Kind("parquet", _table(".parquet"), cohort.open_table, cohort_writer.write),
+    )
+}
+NATIVE = "native"
+"""A folder of plain arrays (replay/transitions.py)."""
+
+
+def kind_of(path: Path) -> str:
+    """Name of the format. Raises BadInput when there is no such file, or it is of none of them."""
+    if not path.exists():
+        raise BadInput(f"{path}: there is no such file")
+    if (path / "log.json").exists():
+        return NATIVE
+    for kind in KINDS.values():
+        if kind.fits(path):
+            return kind.name
+    raise BadInput(f"{path}: not a log of a known format ({NATIVE}, {', '.join(KINDS)})")
+
+
+def schema_of(path: Path, schema: Path | None) -> Schema | None:
+    """The one given, else the one that lies beside the file, if any."""
+    beside = schema_beside(path)
+    if schema is not None:
+        return read_schema(schema)
+    return read_schema(beside) if beside.is_file() else None
+
+
+def to_native(path: Path, schema: Path | None, folder: Path) -> None:
+    """Convert any file to a log folder. Raises BadInput at the first fault."""
+    name = kind_of(path)
+    if name == NATIVE:
+        log = transitions.load(path)
+        check_log(log, str(path))
+        transitions.save(log, folder)
+        return
+    write_native(KINDS[name].open(path, schema_of(path, schema)), folder)
+
+
+def write_as(log: Transitions, path: Path, kind: str) -> list[Path]:
+    """Write a log in a format; returns the files made. Raises BadInput where the format cannot hold it."""
+    check_new(path, kind)
+    if kind == NATIVE:
+        transitions.save(log, path)
+        return [path]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return KINDS[kind].write(log, path)
+
+
+def check_new(path: Path, kind: str) -> None:
+    """Raises BadInput when `path` cannot be made as that format."""
+    if path.exists():
+        raise BadInput(f"{path}: is there already; choose another name, or remove it")
+    if kind != NATIVE and kind not in KINDS:
+        raise BadInput(f"no format {kind!r}; there are: {NATIVE}, {', '.join(KINDS)}")
+    suffixes = {"csv": (".csv",), "parquet": (".parquet",), "rllib": (".parquet",), "d4rl": (".hdf5", ".h5")}
+    if path.suffix not in (expected := suffixes.get(kind, (path.suffix,))):
+        raise BadInput(f"{path}: the name of a {kind} file ends in {expected[0]}")
+
+
+def cached(path: Path, schema: Path | None, folder: Path) -> Path:
+    """The log folder of a file: itself, or a conversion kept in `folder` by the content of file and schema."""
+    if kind_of(path) == NATIVE:
+        return path
+    declared = schema_of(path, schema)
+    found = hashlib.sha256(f"{transitions.FORMAT} {path.name} {declared}".encode())
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            with file.open("rb") as stream:
+                found.update(hashlib.file_digest(stream, "sha256").digest())
+    kept = folder / found.hexdigest()[:24]
+    if not (kept / "log.json").exists():
+        to_native(path, schema, kept)
+    return kept
+
+
+def notes_of(folder: Path) -> dict[str, Any]:
+    """What a log folder says about how it was read."""
+    notes: dict[str, Any] = json.loads((folder / "log.json").read_text()).get("notes", {})
+    return notes

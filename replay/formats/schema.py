@@ -1,0 +1,245 @@
+"""What must be declared about a file before it can be read as a log: nothing of it is guessed from the data."""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from refork.envs.forkable import BadInput
+from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Columns(_Section):
+    """`[columns]` of a table; `*` stands for any text."""
+
+    episode: str
+    """Which stay a row belongs to; rows of a stay stand together."""
+    patient: str
+    """Whose it is: splits are by patient. The same as `episode` when every stay is another patient's."""
+    step: str = ""
+    """Number of the step, whole and rising in an episode; a number left out is a gap in time."""
+    time: str = ""
+    """In place of `step`: a time, rising in an episode."""
+    observations: list[str]
+    actions: list[str]
+    reward: str
+    terminated: str = ""
+    """With `episode.end = "column"`: 1 where the episode truly ended."""
+    truncated: str = ""
+    """With `episode.end = "column"`: 1 where it was cut."""
+    behaviour_probability: str = ""
+    """Probability (density) of the logged joint action under who acted; empty cells: unknown."""
+    behaviour_log_probability: str = ""
+    """In its place: the logarithm of it."""
+    allowed: list[str] = Field(default_factory=list)
+    """0 or 1 for every action of every decision maker, in their order; none: all are allowed."""
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Columns:
+        if bool(self.step) == bool(self.time):
+            raise ValueError("name one of step and time")
+        if self.behaviour_probability and self.behaviour_log_probability:
+            raise ValueError("name one of behaviour_probability and behaviour_log_probability")
+        return self
+
+
+class Observation(_Section):
+    """`[observation]`"""
+
+    kind: Literal["vector", "states"] = "vector"
+    size: int = Field(0, ge=0)
+    """Of states: how many there are."""
+    names: list[str] = Field(default_factory=list)
+    """Of the features, for files without column names."""
+
+
+class Action(_Section):
+    """`[action]`"""
+
+    kind: Literal["discrete", "continuous"]
+    counts: list[int] = Field(default_factory=list)
+    """Discrete: how many actions each column has, 0 ... count - 1, whether they occur or not."""
+    joint: bool = False
+    """Discrete: all columns are one decision maker's; its actions are their combinations, the last column fastest."""
+    agents: int = Field(1, ge=1)
+    """Continuous: how many decision makers share the columns, equally many each."""
+    low: list[float] = Field(default_factory=list)
+    """Continuous: least value per dimension."""
+    high: list[float] = Field(default_factory=list)
+    names: list[str] = Field(default_factory=list)
+    """Of the decision makers."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Action:
+        if self.kind == "discrete" and (not self.counts or min(self.counts) < 1):
+            raise ValueError("counts: discrete actions need how many there are per column, e.g. counts = [5, 5]")
+        if self.kind == "continuous" and (not self.low or len(self.low) != len(self.high)):
+            raise ValueError("low, high: continuous actions need the bounds per dimension")
+        unused = [k for k in ("low", "high") if getattr(self, k)] if self.kind == "discrete" else []
+        unused += [k for k in ("counts", "joint") if getattr(self, k)] if self.kind == "continuous" else []
+        if unused:
+            raise ValueError(f"{unused[0]} says nothing about {self.kind} actions; leave it out")
+        return self
+
+    def spec(self, columns: Sequence[str], where: str) -> ActionSpec:
+        """For these columns of the file. Raises BadInput when the declaration does not fit them."""
+        if self.kind == "continuous":
+            return self._continuous(columns, where)
+        if len(columns) != len(self.counts):
+            raise BadInput(
+                f"{where}: action.counts has {len(self.counts)} entries for {len(columns)} action columns "
+                f"({', '.join(columns)}); one count per column is expected"
+            )
+        if not self.joint:
+            return ActionSpec("discrete", tuple(self.counts), tuple(self.names or columns))
+        total = 1
+        for count in self.counts:
+            total *= count
+        return ActionSpec("discrete", (total,), tuple(self.names or [" x ".join(columns)]))
+
+    def _continuous(self, columns: Sequence[str], where: str) -> ActionSpec:
+        each, rest = divmod(len(columns), self.agents)
+        if rest or len(self.low) != each:
+            raise BadInput(
+                f"{where}: {len(columns)} action columns ({', '.join(columns)}) for {self.agents} decision makers "
+                f"need low and high of {len(columns) / self.agents:g} dimensions, got {len(self.low)}"
+            )
+        names = self.names or (columns if each == 1 else [])
+        return ActionSpec("continuous", (each,) * self.agents, tuple(names), tuple(self.low), tuple(self.high))
+
+
+class Episode(_Section):
+    """`[episode]`"""
+
+    end: Literal["terminated", "truncated", "column"]
+    """What the last row of an episode means: a true end (its future is worth 0), a cut, or what the columns say."""
+    last_row: Literal["decision", "observation"] = "decision"
+    """Whether the last row of an episode holds a decision, or only what the last decision led to."""
+    horizon: int = Field(0, ge=0)
+
+
+class Time(_Section):
+    """`[time]`"""
+
+    unit: str = "step"
+    """What one unit of dt is, in words, e.g. "4 h"."""
+    per_unit: float = Field(1.0, gt=0)
+    """How much of the step or time column is one unit."""
+
+
+class Missing(_Section):
+    """`[missing]`: observations without a value. Actions, rewards and ids are never missing."""
+
+    policy: Literal["refuse", "forward_fill", "mask"] = "refuse"
+    """forward_fill: the last value of the episode; mask: that, and a column m:NAME that is 1 where a value was seen."""
+    first: dict[str, float] = Field(default_factory=dict)
+    """Value per column where an episode has none yet; `*` stands for any text."""
+
+
+class Reward(_Section):
+    """`[reward]`"""
+
+    text: str
+    """What the reward is, in words and with its unit."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount per unit of time under which values are stated."""
+
+
+class Schema(_Section):
+    """The whole file."""
+
+    env: str = ""
+    columns: Columns | None = None
+    observation: Observation = Field(default_factory=Observation)
+    action: Action
+    episode: Episode
+    time: Time = Field(default_factory=Time)
+    reward: Reward
+    missing: Missing = Field(default_factory=Missing)
+
+    def spec(self, features: Sequence[str], actions: Sequence[str], where: str) -> LogSpec:
+        """Of a log with these observation and action columns. Raises BadInput where they do not fit."""
+        names = tuple(self.observation.names) or tuple(features)
+        if len(names) != len(features):
+            raise BadInput(f"{where}: observation.names has {len(names)} names for {len(features)} columns")
+        observation = ObservationSpec("vector", len(names), names)
+        if self.observation.kind == "states":
+            if len(features) != 1 or self.observation.size < 1:
+                raise BadInput(f"{where}: states need one observation column and observation.size, how many there are")
+            observation = ObservationSpec("states", self.observation.size)
+        action = self.action.spec(actions, where)
+        text, gamma = self.reward.text, self.reward.gamma
+        return LogSpec(self.env, observation, action, text, self.episode.horizon, self.time.unit, gamma)
+
+
+def schema_beside(path: Path) -> Path:
+    """Where the schema of a file is looked for: cohort.csv -> cohort.schema.toml."""
+    return path.with_name(f"{path.name.split('.')[0]}.schema.toml")
+
+
+def read_schema(path: Path) -> Schema:
+    """Raises BadInput naming the key that is wrong, missing or unknown."""
+    try:
+        return Schema.model_validate(tomllib.loads(path.read_text()))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}; give the schema by --schema") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise BadInput(f"{path}: {key}: {first['msg']}") from error
+
+
+def matching(patterns: Sequence[str], columns: Sequence[str], key: str, file: str) -> list[str]:
+    """Columns that the patterns name, pattern by pattern, in the order of the file. Raises BadInput: none do."""
+    found: list[str] = []
+    for pattern in patterns:
+        names = [c for c in columns if fnmatch.fnmatchcase(c, pattern) and c not in found]
+        if not names:
+            raise BadInput(
+                f"{file}: column {pattern!r} is missing (schema: columns.{key}); the file has: {', '.join(columns)}"
+            )
+        found += names
+    return found
+
+
+def minimal(columns: Sequence[str]) -> str:
+    """A schema for a table with these columns, with `?` where only its owner knows."""
+    actions = [c for c in columns if c.startswith("a:")]
+
+    def one(*names: str) -> str:
+        return next((c for c in columns if c.lower() in names), "?")
+
+    observations = '["o:*"]' if any(c.startswith("o:") for c in columns) else '["?"]'
+    rewards = [c for c in columns if c.startswith("r:")]
+    episode = one("traj", "icustayid", "episode", "stay_id")
+    patient = one("patient", "subject_id", "patient_id")
+    return "\n".join(
+        (
+            "[columns]",
+            f'episode = "{episode}"',
+            f'patient = "{patient if patient != "?" else episode}"',
+            f'step = "{one("step", "bloc", "t")}"',
+            f"observations = {observations}",
+            f"actions = {actions if actions else ['?']}".replace("'", '"'),
+            f'reward = "{rewards[0] if rewards else "?"}"',
+            "[action]",
+            'kind = "?"  # discrete (then counts) or continuous (then low, high)',
+            f"counts = {['?'] * max(1, len(actions))}".replace("'", ""),
+            "[episode]",
+            'end = "?"  # what the last row is: terminated, truncated, or column',
+            "[time]",
+            'unit = "?"  # what one step is, e.g. "4 h"',
+            "[reward]",
+            'text = "?"  # what it is, in words',
+        )
+    )

@@ -1,0 +1,107 @@
+"""Makes and shows data cards for `refork data`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from refork.envs.forkable import BadInput
+from refork.replay.data_card import DataCard, data_card
+from refork.replay.formats.kinds import notes_of, to_native
+from refork.replay.transitions import load
+from rich.console import Console
+from rich.table import Table
+
+
+def card_of(file: Path, schema: Path | None) -> tuple[DataCard, frozenset[str]]:
+    """The card, and the names of the patients. Raises BadInput at the file's first fault."""
+    with tempfile.TemporaryDirectory() as kept:
+        folder = Path(kept) / "log"
+        to_native(file, schema, folder)
+        log = load(folder)
+        names = log.patient_names or tuple(str(k) for k in log.patients.tolist())
+        return data_card(log, str(file), notes_of(folder)), frozenset(names)
+
+
+def patients_in_two(owners: Sequence[tuple[str, frozenset[str]]]) -> None:
+    """Raises BadInput when two files share a patient: what is learnt from one is then judged on itself."""
+    for k, (first, patients) in enumerate(owners):
+        for second, others in owners[k + 1 :]:
+            if both := sorted(patients & others):
+                raise BadInput(
+                    f"{second}: {len(both)} patients are also in {first} (e.g. {both[0]!r}); split files by patient"
+                )
+
+
+def plain(text: str) -> Any:
+    """A value of an option: JSON where it is, else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def show(card: DataCard) -> None:
+    """Print a card."""
+    console = Console(highlight=False)
+    table = Table(title=f"Data card of {card.source}", title_justify="left", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _lines(card):
+        table.add_row(name, text)
+    console.print(table)
+    console.print(_actions(card))
+    for warning in card.warnings:
+        console.print(f"warning: {warning}", markup=False, soft_wrap=True)
+
+
+def _lines(card: DataCard) -> list[tuple[str, str]]:
+    ends, dt, rewards = card.ends, card.dt, card.rewards
+    return [
+        ("environment", card.env or "unknown (a log alone)"),
+        ("patients", f"{card.patients:,}"),
+        ("episodes", f"{card.episodes:,}"),
+        ("transitions", f"{card.transitions:,}"),
+        ("lengths", _quantiles(card.lengths)),
+        ("ends", ", ".join(f"{count:,} {name}" for name, count in ends.items() if count or "both" not in name)),
+        ("time step", f"in units of {dt['unit']}: {_quantiles(dt)}; {dt['other than 1']:.1%} other than 1"),
+        ("reward", f"{rewards['text']}; gamma {rewards['gamma']:g}"),
+        ("", f"{rewards['min']:g} to {rewards['max']:g}, {rewards['other than 0']:.1%} other than 0"),
+        ("returns", f"mean {rewards['mean return']:.4f}, sd {rewards['sd of returns']:.4f} (undiscounted)"),
+        ("behaviour", f"probability known for {card.behaviour_known:.1%} of the decisions"),
+        ("features", _features(card.features)),
+        ("missing", _missing(card)),
+        ("cohort hash", card.content[:16]),
+    ]
+
+
+def _quantiles(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {values[name]:g}" for name in ("min", "p25", "median", "p75", "max"))
+
+
+def _features(features: Mapping[str, Mapping[str, float]]) -> str:
+    if "states" in features:
+        return f"{features['states']['seen']:g} of {features['states']['declared']:g} states seen"
+    return f"{len(features)}: {', '.join(features)}"
+
+
+def _missing(card: DataCard) -> str:
+    if not card.missing:
+        return "none"
+    worst = sorted(card.missing.items(), key=lambda item: -item[1])
+    total = sum(card.missing.values())
+    shown = ", ".join(f"{name} {count:,}" for name, count in worst[:5])
+    return f"{total:,} values in {len(worst)} columns ({card.missing_policy}): {shown}"
+
+
+def _actions(card: DataCard) -> Table:
+    table = Table(title="Actions", title_justify="left")
+    table.add_column("decision maker")
+    table.add_column("how often each was taken (continuous: quantiles by dimension)", overflow="fold")
+    for name, values in card.actions.items():
+        cells = [_quantiles(v) if isinstance(v, Mapping) else f"{k}: {v:,}" for k, v in enumerate(values)]
+        table.add_row(name, "   ".join(cells))
+    return table
