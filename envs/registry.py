@@ -12,6 +12,8 @@ import gymnasium
 from refork.envs.chain import ChainEnv
 from refork.envs.forkable import BadInput, ExecutionCache, ForkableEnv
 from refork.envs.graph_game.env import GraphGameEnv
+from refork.envs.multi.line_env import EqualLineEnv
+from refork.envs.multi.particles_env import ParticlesEnv
 from refork.envs.swe.env import SWEEnv
 from refork.envs.swe.repair_menu import RepairMenuEnv
 from refork.envs.swe.sandbox.base import Backend
@@ -62,12 +64,26 @@ def parallel_env(cache: None = None, **options: Any) -> GraphGameEnv:
     return GraphGameEnv(**options)
 
 
+def make_equal_line(task: str = "line-n5", cache: None = None) -> EqualLineEnv:
+    """Keyword: task. A step is cheaper than any look-up in a cache."""
+    return EqualLineEnv(task)
+
+
+def make_particles(task: str = "spread-n3", cache: None = None) -> ParticlesEnv:
+    """Keyword: task. A step is cheaper than any look-up in a cache."""
+    return ParticlesEnv(task)
+
+
 FACTORIES: dict[str, Callable[..., Any]] = {
     "refork/SWE-v0": make_swe,
     "refork/RepairMenu-v0": make_repair_menu,
     "refork/Chain-v0": make_chain,
 }
-PARALLEL: dict[str, Callable[..., Any]] = {"refork/GraphGame-v0": parallel_env}
+PARALLEL: dict[str, Callable[..., Any]] = {
+    "refork/GraphGame-v0": parallel_env,
+    "refork/EqualLine-v0": make_equal_line,
+    "refork/Particles-v0": make_particles,
+}
 """Those with several agents, which Gymnasium's registry has no place for."""
 
 

@@ -11,7 +11,9 @@ from refork.envs.log_spec import Simulator
 
 SIMULATORS = {
     "refork/IcuSepsis-v0": "refork.envs.clinical.icu_sepsis:IcuSepsis",
+    "refork/SepsisSCM-v0": "refork.envs.clinical.sepsis_scm:SepsisScm",
     "refork/EqualLine-v0": "refork.envs.multi.equal_line:EqualLine",
+    "refork/Particles-v0": "refork.envs.multi.navigation:ParticlesSimulator",
 }
 
 
