@@ -76,6 +76,10 @@ class CentralView:
             return self._finish(others[..., None, :] + self.rows[:, None])
         return self._finish(others[..., None, :] + torch.einsum("kbncw,knwh->kbnch", candidates, self.rows))
 
+    def frozen(self) -> CentralView:
+        """The same values, for what learns from them: no gradient reaches the first layer."""
+        return CentralView(self.state.detach(), self.rows.detach(), self.rest)
+
     def _first(self, actions: Tensor) -> Tensor:
         k, b, m = actions.shape[:3]
         return torch.bmm(actions.reshape(k, b * m, -1), self.rows.flatten(1, 2)).view(k, b, m, -1)

@@ -11,7 +11,7 @@ from refork.trainers.offline_config import ValueConfig
 class JointConfig(ValueConfig):
     """Several decision makers learn one value of what they do together, Q_tot."""
 
-    takes: ClassVar[tuple[str, ...]] = ("factored discrete",)
+    takes: ClassVar[tuple[str, ...]] = ("factored discrete", "factored continuous")
     alpha: float = Field(1.0, ge=0)
     """Weight of the conservative term."""
     mixer: Literal["monotonic", "central"] = "monotonic"

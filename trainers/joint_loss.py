@@ -49,3 +49,30 @@ def actor_terms(logits: Tensor, swept: Tensor, allowed: Tensor | None, entropy: 
     value = (shares * swept.detach()).sum(-1).mean((1, 2))
     surprise = -(shares * logs).sum(-1).mean((1, 2))
     return ActorTerms(-value - entropy * surprise, value, surprise)
+
+
+def twin_terms(logged: Tensor, targets: Tensor, gap: Tensor, alpha: float) -> ConservativeTerms:
+    """Squared TD + alpha * gap, summed over twins: `logged` (2 S, B), `gap` (2 S,), seed-major; `targets` (S, B)."""
+    td = (logged - targets.repeat_interleave(2, 0)).square().mean(-1).view(-1, 2).sum(-1)
+    gaps = gap.view(-1, 2).sum(-1)
+    return ConservativeTerms(td + alpha * gaps, td, gaps)
+
+
+def twin_minimum(values: Tensor) -> Tensor:
+    """(2 S, ...), seed-major -> (S, ...)"""
+    return values.unflatten(0, (-1, 2)).amin(1)
+
+
+@dataclass(frozen=True)
+class PolicyTerms:
+    """(S,) each, means over states and decision makers."""
+
+    total: Tensor
+    value: Tensor
+    """Q_tot of what the actor does, the others as logged."""
+
+
+def policy_terms(swept: Tensor) -> PolicyTerms:
+    """Counterfactual policy gradient: actors raise Q_tot(s, pi_i(s), a_D^{-i}), (S, B, n)."""
+    value = swept.mean((1, 2))
+    return PolicyTerms(-value, value)

@@ -27,6 +27,16 @@ def divergence(swept: Tensor, behaviour: Tensor, allowed: Tensor | None = None) 
     return torch.where(mu > -torch.inf, mu.exp() * (mu - beta), 0.0).sum(-1)
 
 
+def candidate_divergence(values: Tensor, summands: Tensor, behaviour: Tensor) -> Tensor:
+    """KL(mu_i || beta_i) of continuous actions, mu_i(a) = exp Q_tot(s, a, a_D^{-i}) / Z, estimated on candidates.
+
+    `values` Q and `summands` (trainers/candidates.py: `weigh`), log-densities of `behaviour`: (S, B, n, C) each
+    -> (S, B, n), without gradient.
+    """
+    mu = values.detach() - torch.logsumexp(summands.detach(), -1, keepdim=True)  # log-density
+    return (torch.softmax(summands.detach(), -1) * (mu - behaviour.detach())).sum(-1)
+
+
 def agent_weights(divergences: Tensor, temperature: float) -> Tensor:
     """lambda = softmax_i(temperature * KL_i), (S, B, n) -> (S, B, n): 0 is uniform, large picks the greatest."""
     return torch.softmax(temperature * divergences.detach(), -1)

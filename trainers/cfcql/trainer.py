@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from refork.agents.joint_q import split_agents
-from refork.trainers.bc.loss import discrete_loss
+from refork.agents.q_networks import LogNetworks
+from refork.agents.squashed import SquashedGaussian, log_density
+from refork.trainers.bc.loss import discrete_loss, gaussian_loss
+from refork.trainers.candidates import weigh
 from refork.trainers.cfcql.config import AlgorithmConfig
-from refork.trainers.cfcql.loss import agent_weights, counterfactual_gap, divergence
+from refork.trainers.cfcql.loss import agent_weights, candidate_divergence, counterfactual_gap, divergence
+from refork.trainers.joint_continuous import JointContinuousTrainer, TwinSight
 from refork.trainers.joint_discrete import JointDiscreteTrainer, Sight
 from refork.trainers.offline import Objective
 from torch import Tensor, nn
@@ -27,4 +31,28 @@ class DiscreteTrainer(JointDiscreteTrainer[AlgorithmConfig]):
         return gap, [Objective(("behaviour",), clone)]
 
 
-Trainer = DiscreteTrainer
+class ContinuousTrainer(JointContinuousTrainer[AlgorithmConfig]):
+    """As on discrete actions, on candidates; the clone is a squashed Gaussian."""
+
+    def build(self) -> dict[str, nn.Module]:
+        action = self.spec.action
+        head = self.factory.head(2 * action.width, self.config.seeds, action.agents, purpose=3)
+        return super().build() | {"behaviour": SquashedGaussian(head, action.width)}
+
+    def conservative(self, sight: TwinSight) -> tuple[Tensor, list[Objective]]:
+        mean, log_std = self.networks["behaviour"](sight.own.observations)
+        clone = gaussian_loss(mean, log_std, sight.own.actions, shrink=0.0)
+        candidates, n = sight.candidates, self.spec.action.agents
+        centre, spread = (split_agents(x.detach(), n)[..., None, :] for x in (mean, log_std))
+        likely = log_density(centre, spread, candidates.actions)  # (S, B, n, C)
+        values = sight.view.sweep(sight.actions, candidates.actions.repeat_interleave(2, 0))
+        summands = weigh(values, candidates.log_density.repeat_interleave(2, 0))
+        kl = candidate_divergence(values, summands, likely.repeat_interleave(2, 0))
+        gap = counterfactual_gap(summands, sight.logged, agent_weights(kl, self.config.temp))
+        return gap, [Objective(("behaviour",), clone)]
+
+
+def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> DiscreteTrainer | ContinuousTrainer:
+    """As the log's actions are."""
+    made = DiscreteTrainer if networks.spec.action.kind == "discrete" else ContinuousTrainer
+    return made(config, networks, seed)

@@ -1,0 +1,72 @@
+"""OMAR from logs: independent conservative critics, actors rectified by a search of the zeroth order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from refork.agents.q_networks import LogNetworks
+from refork.trainers.agent_batch import by_agent
+from refork.trainers.cql.continuous import ContinuousTrainer as ContinuousCQL
+from refork.trainers.cql.trainer import DiscreteTrainer as DiscreteCQL
+from refork.trainers.log_batch import Batch
+from refork.trainers.offline import Objective
+from refork.trainers.omar.config import AlgorithmConfig
+from refork.trainers.omar.loss import rectified, rectified_softmax, search
+from torch import Tensor, nn
+
+
+class DiscreteTrainer(DiscreteCQL):
+    """The critics' greedy policy is known exactly, so softmax actors are drawn to it."""
+
+    config: AlgorithmConfig
+
+    def build(self) -> dict[str, nn.Module]:
+        action = self.spec.action
+        return super().build() | {
+            "actors": self.factory.head(action.width, self.config.seeds, action.agents, purpose=2)
+        }
+
+    def losses(self, batch: Batch) -> Sequence[Objective]:
+        mine, config = by_agent(batch, self.spec), self.config
+        logits = self.networks["actors"](mine.observations)
+        with torch.no_grad():
+            values = self.networks["q"](mine.observations)
+        terms = rectified_softmax(logits, values, mine.allowed, config.entropy, config.coefficient)
+        return [*super().losses(batch), Objective(("actors",), terms)]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return self.networks["actors"].acting_arrays("logits")  # type: ignore[operator]
+
+
+class ContinuousTrainer(ContinuousCQL):
+    """The policy's loss is mixed with the distance of its mean from the best action found."""
+
+    config: AlgorithmConfig
+
+    def losses(self, batch: Batch) -> Sequence[Objective]:
+        distance = self._distance(batch)
+        return [
+            Objective(o.networks, rectified(o.terms.total, distance, self.config.coefficient))
+            if o.networks == ("policy",)
+            else o
+            for o in super().losses(batch)
+        ]
+
+    def _distance(self, batch: Batch) -> Tensor:
+        """(K,)"""
+        mine, config = by_agent(batch, self.spec), self.config
+        acts = torch.tanh(self.networks["policy"](mine.observations)[0])
+        noise = self.normal(self.spec.action.agents, config.iterations, acts.shape[1], config.search, acts.shape[2])
+        noise = noise.flatten(0, 1).transpose(0, 1)  # (S, n, rounds, ...) -> (rounds, K, B, N, d)
+        best = search(
+            lambda a: self._values(self.networks["q"], mine.observations, a).amin(1), acts, noise, config.elites
+        )
+        return (acts - best).square().sum(-1).mean(-1)
+
+
+def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> DiscreteTrainer | ContinuousTrainer:
+    """As the log's actions are."""
+    made = DiscreteTrainer if networks.spec.action.kind == "discrete" else ContinuousTrainer
+    return made(config, networks, seed)
