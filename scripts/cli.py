@@ -41,6 +41,7 @@ data = App(name="data", help="Check, convert and collect logs of decisions.")
 data.command("refork.scripts.data:check", help="Read a log of any format: its data card, or the exact fault.")
 data.command("refork.scripts.data:convert", help="Convert a log of any format to another.")
 data.command("refork.scripts.data:collect", help="Write a log of a simulator's episodes.")
+data.command("refork.scripts.data:cohort", help="Write a synthetic cohort table and its schema.")
 app.command(data)
 
 

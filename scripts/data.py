@@ -118,3 +118,43 @@ def collect(
     made = write_as(log, out, to)
     print(f"{len(log)} transitions of {log.episodes} episodes in {', '.join(str(path) for path in made)}")
     return 0
+
+
+def cohort(
+    out: Path,
+    *,
+    patients: Count = 1000,
+    seed: int = 0,
+    behaviour: str = "clinician",
+    channels: Literal["joint", "factored"] = "joint",
+) -> int:
+    """Write a synthetic cohort of septic patients, in the columns of the published layout, and its schema beside it.
+
+    Made up: nothing in it comes from patients. With missing values, gaps in time and stays of 1 to 20 steps of 4 h.
+
+    Parameters
+    ----------
+    out
+        Table to make, .csv or .parquet; it must not be there yet.
+    patients
+        How many, one stay each.
+    seed
+        Of the draw.
+    behaviour
+        Who treats: clinician, protocol, random or never_treat.
+    channels
+        The schema declares one decision maker with 25 doses, or one per treatment.
+    """
+    from refork.envs.clinical.cohort import SyntheticCohort, table_schema
+    from refork.replay.formats.cohort_writer import write_table
+    from refork.replay.formats.kinds import check_new
+    from refork.replay.formats.schema import schema_beside
+
+    check_new(out, "parquet" if out.suffix == ".parquet" else "csv")
+    simulator, schema = SyntheticCohort(channels), schema_beside(out)
+    simulator.policy(behaviour)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_table(simulator.table(behaviour, patients, seed), out)
+    schema.write_text(table_schema(channels == "joint"))
+    print(f"{patients} patients in {out}; what its columns are: {schema}")
+    return 0

@@ -10,6 +10,7 @@ from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Simulator
 
 SIMULATORS = {
+    "refork/SyntheticCohort-v0": "refork.envs.clinical.cohort:SyntheticCohort",
     "refork/IcuSepsis-v0": "refork.envs.clinical.icu_sepsis:IcuSepsis",
     "refork/SepsisSCM-v0": "refork.envs.clinical.sepsis_scm:SepsisScm",
     "refork/EqualLine-v0": "refork.envs.multi.equal_line:EqualLine",

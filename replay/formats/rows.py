@@ -48,8 +48,9 @@ class Rows:
 
     def part(self, chosen: slice) -> Rows:
         """Some of them."""
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(Rows)}
-        return Rows(**{name: value if value is None else value[chosen] for name, value in values.items()})
+        values = {f.name: getattr(self, f.name) for f in fields(Rows)}
+        taken: dict[str, Any] = {name: value if value is None else value[chosen] for name, value in values.items()}
+        return Rows(**taken)
 
 
 def concat(first: Rows, second: Rows) -> Rows:
