@@ -1,0 +1,29 @@
+"""Hyper-parameters are chosen from logged data alone."""
+
+import numpy as np
+import pytest
+from refork.envs.forkable import BadInput
+from refork.trainers.selection import select
+
+from tests.trainers.test_fqe import always, corridor
+
+
+def test_the_candidate_of_the_greatest_estimated_mean_is_chosen_and_the_rule_is_said() -> None:
+    choice = select(
+        {"low": [always(0), always(0)], "mixed": [always(0), always(1)], "high": [always(1)] * 2}, corridor()
+    )
+    assert choice.name == "high"
+    assert choice.scores["high"].value == pytest.approx(3.0, abs=0.1)
+    assert len(choice.scores["mixed"].by_seed) == 2
+    assert "FQE (table) on 50 validation episodes, gamma 1" in choice.rule
+
+
+def test_ties_go_to_the_first() -> None:
+    assert select({"b": [always(1)], "a": [always(1)]}, corridor()).name == "b"
+
+
+def test_nothing_to_choose_from_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="at least one policy"):
+        select({"a": []}, corridor())
+    with pytest.raises(BadInput, match=r"validation part is empty.*fractions"):
+        select({"a": [always(1)]}, corridor().subset(np.zeros(0, np.int64)))

@@ -1,0 +1,163 @@
+"""Fitted Q evaluation (arXiv 1903.08738): what policies are worth, estimated from a log alone, and how far to trust it.
+
+An estimate under a model: the regression extrapolates wherever a policy does what the log does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from refork.envs.forkable import BadInput
+from refork.envs.log_spec import Act
+from refork.replay.transitions import Transitions, split_by_patient
+from refork.trainers.fqe_iteration import Evaluated, iterate
+from refork.trainers.fqe_network import NetworkSettings, evaluate_by_network
+from refork.trainers.fqe_problem import Problem
+from refork.trainers.fqe_regressors import Linear, Regressor, Table, Trees
+
+REGRESSORS: dict[str, type[Regressor]] = {"table": Table, "linear": Linear, "tree": Trees}
+METHODS = (*REGRESSORS, "network")
+
+
+@dataclass(frozen=True)
+class FQE:
+    """One policy, evaluated by one method."""
+
+    method: str
+    starts: np.ndarray
+    """(E,): value at the first row of each episode, from the fold that did not learn from its patient."""
+    q: np.ndarray
+    """(N,): Q of each logged action, in the same way."""
+    v: np.ndarray
+    """(R,): V of each row under the policy."""
+    curves: tuple[tuple[tuple[int, float], ...], ...]
+    """A fold: iteration or gradient step, and the mean start value then."""
+    converged: bool
+    td_rms: float
+    """Root mean square of r + gamma V(s') - Q(s, a)."""
+    td_mean: float
+    """Its mean: far from 0, the regression does not fit."""
+    held_out: bool
+    """The two were measured on patients that were not learnt from."""
+    lowest: float
+    highest: float
+    bounds: tuple[float, float]
+    """What values can be: the least and greatest reward over (1 - gamma), or over the steps there can be."""
+
+    @property
+    def value(self) -> float:
+        return float(self.starts.mean())
+
+    @property
+    def in_bounds(self) -> bool:
+        slack = 0.01 * (self.bounds[1] - self.bounds[0]) + 1e-9
+        return self.bounds[0] - slack <= self.lowest and self.highest <= self.bounds[1] + slack
+
+
+def undefined(log: Transitions) -> dict[str, str]:
+    """Methods that this log does not allow, and why."""
+    problem = Problem(log, 1.0, 0)
+    if not problem.actions.count:
+        why = "continuous actions" if log.spec.action.kind == "continuous" else "too many joint actions to list"
+        return dict.fromkeys(REGRESSORS, why)
+    found = {}
+    if problem.distinct == len(log.observations):
+        found["table"] = "observations are not states" if log.allowed is None else "what is allowed differs by row"
+    if problem.features is None:
+        found["linear"] = "nothing is known of the states but their numbers"
+    return found
+
+
+def default_method(log: Transitions) -> str:
+    """Tables where they are defined; otherwise networks."""
+    return "network" if "table" in undefined(log) else "table"
+
+
+def evaluate(
+    log: Transitions,
+    acts: Sequence[Act],
+    gamma: float,
+    *,
+    method: str = "auto",
+    horizon: int | None = None,
+    folds: int = 2,
+    seed: int = 0,
+    network: NetworkSettings | None = None,
+) -> list[FQE]:
+    """Evaluate policies on `log`. With several folds (by patient) an episode's values never come from its own patient.
+
+    `horizon` None: that of the log. Raises BadInput for a method that is not defined for this log, naming why.
+    """
+    if not len(log):
+        raise BadInput("FQE: the log has no transitions")
+    method = default_method(log) if method == "auto" else method
+    if method not in METHODS:
+        raise BadInput(f"FQE: no method {method!r}; there are: {', '.join(METHODS)}")
+    if why := undefined(log).get(method):
+        raise BadInput(f"FQE by {method}: not defined for this log: {why}")
+    problem = Problem(log, gamma, log.spec.horizon if horizon is None else horizon)
+    parts = [part for part in split_by_patient(log, [1] * folds, seed) if len(part)] if folds > 1 else []
+    learnt = [log.steps_of(np.setdiff1d(np.arange(log.episodes), part)) for part in parts]
+    if len(parts) < 2 or not all(len(steps) for steps in learnt):
+        parts, learnt = [np.arange(log.episodes)], [np.arange(len(log))]
+    found = _by_fold(problem, acts, method, learnt, seed, network or NetworkSettings())
+    return [_merged(problem, method, parts, own) for own in found]
+
+
+def _by_fold(
+    problem: Problem,
+    acts: Sequence[Act],
+    method: str,
+    learnt: Sequence[np.ndarray],
+    seed: int,
+    network: NetworkSettings,
+) -> list[list[Evaluated]]:
+    if method == "network":
+        return evaluate_by_network(problem, acts, learnt, network, seed)
+    regressors = [REGRESSORS[method](problem, steps, seed) for steps in learnt]
+    found = []
+    for act in acts:
+        probabilities = problem.probabilities(act)
+        found.append([iterate(problem, probabilities, r, s) for r, s in zip(regressors, learnt, strict=True)])
+    return found
+
+
+def _merged(problem: Problem, method: str, parts: Sequence[np.ndarray], found: Sequence[Evaluated]) -> FQE:
+    """Of every episode what the fold says that did not learn from it."""
+    log = problem.log
+    q, v = np.zeros(len(log)), np.zeros(len(log.observations))
+    for part, own in zip(parts, found, strict=True):
+        steps = log.steps_of(part)
+        q[steps] = own.q[steps]
+        rows = np.union1d(problem.rows[steps], problem.rows[steps] + 1)
+        v[rows] = own.v[rows]
+    residual = problem.rewards + problem.discounts * v[problem.rows + 1] - q
+    values = np.concatenate([q, v])
+    return FQE(
+        method,
+        v[log.starts[:-1] + np.arange(log.episodes)],
+        q,
+        v,
+        tuple(own.curve for own in found),
+        all(own.converged for own in found),
+        float(np.sqrt(np.mean(residual**2))),
+        float(residual.mean()),
+        len(parts) > 1,
+        float(values.min()),
+        float(values.max()),
+        value_bounds(problem),
+    )
+
+
+def value_bounds(problem: Problem) -> tuple[float, float]:
+    """[r_min, r_max] / (1 - gamma); with gamma 1 or a horizon, over the horizon or the longest episode."""
+    low, high = min(0.0, float(problem.rewards.min())), max(0.0, float(problem.rewards.max()))
+    steps = problem.horizon or int(problem.log.lengths.max())
+    gamma = problem.gamma ** float(np.min(problem.log.dt))
+    if problem.horizon or gamma == 1:
+        reach = float(steps) if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
+    else:
+        reach = 1 / (1 - gamma)
+    return low * reach, high * reach
