@@ -53,7 +53,7 @@ def always(action: int, actions: int = 2) -> Act:
 
 def test_tables_are_near_the_exact_values_of_icu_sepsis() -> None:
     found = fqe.evaluate(sepsis_log(10_000), sepsis_acts(), 1.0, method="table")
-    assert [f.value for f in found] == pytest.approx(list(EXACT.values()), abs=0.02)
+    assert [f.value for f in found] == pytest.approx(list(EXACT.values()), abs=0.035)
     assert all(f.converged and f.in_bounds and f.held_out and abs(f.td_mean) < 0.003 for f in found)
 
 
@@ -66,7 +66,7 @@ def test_wrong_next_observations_are_far_from_the_exact_values() -> None:
     shuffled = np.random.default_rng(0).permutation(rows)
     observations[rows] = log.observations[shuffled]
     found = fqe.evaluate(replace(log, observations=observations), sepsis_acts(), 1.0, method="table")
-    assert abs(found[2].value - EXACT["optimal"]) > 0.03
+    assert abs(found[2].value - EXACT["optimal"]) > 0.07
 
 
 def test_networks_are_near_the_exact_values_of_icu_sepsis() -> None:
