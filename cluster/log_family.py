@@ -38,7 +38,9 @@ class LogFamily:
         return self.source.shape
 
     def names(self, split: Split) -> list[str]:
-        """One "task" a part of the log, unless it is empty."""
+        """One "task" a part of the log, unless it is empty. Raises BadInput when there is nothing to train on."""
+        if split == "train":
+            self.source.check_learnable()
         return [split] if len(self.source.splits[split]) else []
 
     def store(self, folder: Path) -> LogNote:

@@ -13,9 +13,12 @@ from pydantic import Field, ValidationError, model_validator
 from refork.agents.q_networks import LogShape
 from refork.envs.clinical.simulators import SIMULATORS, open_simulator
 from refork.envs.forkable import BadInput
+from refork.envs.home import home
 from refork.envs.log_spec import LogSpec, Simulator
 from refork.envs.swe.tasks import Split
+from refork.replay.formats.kinds import cached
 from refork.replay.transitions import Transitions, load, of, split_by_patient
+from refork.replay.validation import check_learnable
 from refork.trainers.config import Config, EnvConfig
 
 LOGS = "refork/Logs-v0"
@@ -34,6 +37,8 @@ class LogOptions(Config):
     """Seed of a log that the simulator writes, and of the split."""
     fractions: tuple[float, float, float] = (0.7, 0.15, 0.15)
     """Shares of the patients to train, validate and hold out."""
+    schema_file: Path | None = None
+    """Declares what is in a file that `env.tasks` names; None: NAME.schema.toml beside it."""
     simulator: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the simulator."""
 
@@ -69,15 +74,15 @@ class LogSource:
         if self.env.tasks is not None:
             return self._loaded(self.env.tasks)
         if self.simulator is None:
-            raise BadInput("env.tasks: name the folder of a log; `refork data` makes one from your files")
+            raise BadInput("env.tasks: name the file or folder of a log; `refork data check` says whether it is sound")
         behaviour = self.options.behaviour or self.simulator.behaviours[0]
         return of(self.simulator.log(behaviour, self.options.episodes, self.options.log_seed))
 
-    def _loaded(self, folder: Path) -> Transitions:
-        log = load(folder)
+    def _loaded(self, path: Path) -> Transitions:
+        log = load(cached(path, self.options.schema_file, home() / "logs"))
         if self.simulator is not None and log.spec.env != self.env.id:
             raise BadInput(
-                f"env.tasks: {folder} is a log of {log.spec.env or 'an unknown environment'}, not of {self.env.id}; "
+                f"env.tasks: {path} is a log of {log.spec.env or 'an unknown environment'}, not of {self.env.id}; "
                 f"set env.id to it, or to {LOGS}"
             )
         return log
@@ -95,6 +100,10 @@ class LogSource:
     def transitions(self, split: Split) -> np.ndarray:
         """Numbers of the transitions of a part."""
         return self.log.steps_of(self.splits[split])
+
+    def check_learnable(self) -> None:
+        """Raises BadInput when nothing can be learnt from the training part."""
+        check_learnable(self.log, self.transitions("train"), "the training part of the log")
 
     @cached_property
     def shape(self) -> LogShape:

@@ -103,7 +103,10 @@ def save(log: LogArrays, folder: Path) -> None:
 
 
 def load(folder: Path) -> Transitions:
-    """The log in `folder`, memory-mapped: nothing is read before it is used. Raises BadInput when it is not whole."""
+    """The log in `folder`, memory-mapped: nothing is read before it is used. Raises BadInput when it is not whole.
+
+    Writing to its arrays changes this process's copy, never the file.
+    """
     head = _read_head(folder)
     arrays: dict[str, Any] = {}
     for name in ARRAYS:
@@ -111,7 +114,7 @@ def load(folder: Path) -> Transitions:
         if name in OPTIONAL and not path.exists():
             continue
         try:
-            arrays[name] = np.load(path, mmap_mode="r")
+            arrays[name] = np.load(path, mmap_mode="c")
         except (OSError, ValueError, EOFError) as error:
             raise BadInput(f"{path}: cannot be read ({error}); write the log again") from error
     return Transitions(LogSpec.from_json(head["spec"]), patient_names=tuple(head["patient_names"]), **arrays)

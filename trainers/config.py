@@ -20,8 +20,8 @@ class EnvConfig(Config):
     id: str = "refork/RepairMenu-v0"
     """Environment id in the Gymnasium registry."""
     tasks: Path | None = None
-    """Folder of a built task set, or of your own games; None: the set that `refork tasks build` makes by default, or
-    generated games."""
+    """Folder of a built task set, of your own games, or a log (any file that `refork data check` reads); None: the set
+    that `refork tasks build` makes by default, generated games, or a log that the simulator writes."""
     backend: Literal["overlay", "docker", "replay"] = "overlay"
     """Sandbox backend of software tasks."""
     train: tuple[str, ...] = ()
