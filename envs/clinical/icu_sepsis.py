@@ -12,11 +12,17 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 import numpy as np
+from refork.envs.clinical.factored import joint, product_of
+from refork.envs.clinical.row_sampler import RowSampler
+from refork.envs.clinical.states_log import Courses, log_of
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, ActionSpec, LogArrays, LogSpec, ObservationSpec, Truth
 
+ENV_ID = "refork/IcuSepsis-v0"
 DEATH, SURVIVAL, ABSORBED = 713, 714, 715
 ACTIONS = 25
+LEVELS, CHANNELS = (5, 5), ("fluids", "vasopressor")
+"""An action is 5 * level of intravenous fluids + level of vasopressor, each 0 to 4."""
 
 
 @dataclass(frozen=True)
@@ -59,107 +65,113 @@ def tables() -> Tables:
     )
 
 
+def step_matrix(policy: np.ndarray) -> np.ndarray:
+    """(716, 25) -> (713, 716): from each state that is not an end to the next one."""
+    return np.asarray((policy[:DEATH, None] @ tables().transitions[:DEATH])[:, 0])
+
+
+def state_values(policy: np.ndarray, gamma: float = 1.0) -> np.ndarray:
+    """(716,): chance to survive, discounted by gamma a step; on arrival at survival 1."""
+    step = step_matrix(policy)
+    values = np.zeros(len(step[0]))
+    values[:DEATH] = np.linalg.solve(np.eye(DEATH) - gamma * step[:, :DEATH], step[:, SURVIVAL])
+    values[SURVIVAL] = 1.0
+    return values
+
+
 def exact_value(policy: np.ndarray, gamma: float = 1.0) -> float:
     """Value of `policy` (716, 25): the chance to survive, discounted by gamma a step; a linear solve."""
-    t = tables()
-    step = np.einsum("sa,sap->sp", policy, t.transitions)[:DEATH]
-    values = np.linalg.solve(np.eye(DEATH) - gamma * step[:, :DEATH], step[:, SURVIVAL])
-    return float(t.start[:DEATH] @ values)
+    return float(tables().start[:DEATH] @ state_values(policy, gamma)[:DEATH])
+
+
+@cache
+def optimal_policy(gamma: float = 1.0, worst: bool = False) -> np.ndarray:
+    """(716, 25): the best policy, or the worst, by policy iteration."""
+    t, sign = tables(), -1 if worst else 1
+    policy = np.full(t.expert.shape, 1 / ACTIONS)
+    while True:
+        values = state_values(policy, gamma)
+        values[:DEATH] *= gamma  # of what follows; the reward of survival itself comes undiscounted
+        better = np.eye(ACTIONS)[(sign * (t.transitions @ values)).round(12).argmax(-1)]
+        if (better == policy).all():
+            return policy
+        policy = better
+
+
+@cache
+def _leads() -> RowSampler:
+    return RowSampler.of(tables().transitions)
 
 
 class IcuSepsis:
     """The simulator (envs/log_spec.py): a log shows which of the states it is, and carries their 47 features."""
 
-    behaviours = ("expert", "random", "optimal")
+    behaviours = ("expert", "random", "optimal", "worst")
 
-    def __init__(self) -> None:
-        names = tuple(f"f{k}" for k in range(tables().features.shape[1]))
+    def __init__(self, factored: bool = False, gamma: float = 1.0) -> None:
+        """`factored`: fluids and vasopressor are two decision makers; `gamma`: discount of values. Raises BadInput."""
+        if not 0 < gamma <= 1:
+            raise BadInput(f"gamma: expected above 0, at most 1, got {gamma}")
+        self.features = tables().features
         self.spec = LogSpec(
-            "refork/IcuSepsis-v0",
-            ObservationSpec("states", len(tables().start), names),
-            ActionSpec("discrete", (ACTIONS,), ("dose",)),
+            ENV_ID,
+            ObservationSpec("states", len(self.features), tuple(f"f{k}" for k in range(self.features.shape[1]))),
+            ActionSpec("discrete", LEVELS, CHANNELS) if factored else ActionSpec("discrete", (ACTIONS,), ("dose",)),
             reward="1 on survival, else 0",
             step="4 h",
+            gamma=gamma,
         )
 
-    def policy(self, behaviour: str) -> Act:
-        table = _behaviour(behaviour)
-        return lambda states, _allowed: table[states][:, None]
+    def table(self, behaviour: str) -> np.ndarray:
+        """(716, 25): what that behaviour does in every state."""
+        expert = tables().expert
+        match behaviour:
+            case "expert":
+                return np.where(expert.sum(-1, keepdims=True) > 0, expert, 1 / ACTIONS)
+            case "random":
+                return np.full(expert.shape, 1 / ACTIONS)
+            case "optimal" | "worst":
+                return optimal_policy(self.spec.gamma, behaviour == "worst")
+        raise BadInput(f"no behaviour {behaviour!r} of {ENV_ID}; there are: {', '.join(self.behaviours)}")
+
+    def policy(self, behaviour: str) -> Act | None:
+        """None when its decision makers don't choose independently: of two, the expert's."""
+        shares = product_of(self.table(behaviour), self.spec.action.sizes)
+        return None if shares is None else lambda states, _allowed: shares[states]
 
     def log(self, behaviour: str, episodes: int, seed: int) -> LogArrays:
-        """Whole episodes, all patients in step: one look-up in a cumulative table a step."""
-        t, policy = tables(), _behaviour(behaviour)
-        rng = np.random.default_rng(seed)
-        choices, leads = np.cumsum(policy, -1), np.cumsum(t.transitions, -1)
-        states = [_draw(np.broadcast_to(np.cumsum(t.start), (episodes, len(t.start))), rng)]
-        actions: list[np.ndarray] = []
-        alive = [np.ones(episodes, bool)]
-        while alive[-1].any():
-            here, going = states[-1], alive[-1]
-            chosen, following = np.zeros(episodes, np.int64), here.copy()
-            chosen[going] = _draw(choices[here[going]], rng)
-            following[going] = _draw(leads[here[going], chosen[going]], rng)
-            actions.append(chosen)
-            states.append(following)
-            alive.append(following < DEATH)
-        return self._arrays(np.stack(states, 1), np.stack(actions, 1), np.stack(alive[:-1], 1), policy)
-
-    def _arrays(self, states: np.ndarray, actions: np.ndarray, going: np.ndarray, policy: np.ndarray) -> LogArrays:
-        """(E, T + 1) states, (E, T) actions and whether there was a step -> contiguous."""
-        lengths = going.sum(1)
-        seen = np.arange(states.shape[1]) <= lengths[:, None]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        chosen, before, after = actions[going], states[:, :-1][going], states[:, 1:][going]
-        ended = after >= DEATH
-        return LogArrays(
-            self.spec,
-            observations=states[seen].astype(np.int32),
-            actions=chosen[:, None],
-            rewards=(after == SURVIVAL).astype(np.float32),
-            terminated=ended,
-            truncated=np.zeros(len(chosen), bool),
-            starts=starts,
-            patients=np.arange(len(states)),
-            behaviour=policy[before, chosen].astype(np.float32),
-            dt=np.ones(len(chosen), np.float32),
-            state_features=tables().features,
-        )
+        """Whole episodes, all patients in step."""
+        policy = self.table(behaviour)
+        courses = play(policy, episodes, np.random.default_rng(seed))
+        numbers = np.arange(len(policy))
+        rewards = (numbers == SURVIVAL).astype(np.float32)
+        return log_of(self.spec, courses, policy, rewards, numbers >= DEATH, numbers, self.features)
 
     def truth(self, act: Act, seed: int = 0) -> Truth:
-        value = exact_value(act(np.arange(len(tables().start)), None)[:, 0])
+        """Exact: `act` is asked for every state."""
+        return self._exact(joint(act(np.arange(len(self.features)), None), self.spec.action.sizes))
+
+    def behaviour_truth(self, behaviour: str) -> Truth:
+        """What a behaviour is worth, also when `policy` can't tell it."""
+        return self._exact(self.table(behaviour))
+
+    def _exact(self, table: np.ndarray) -> Truth:
+        value = exact_value(table, self.spec.gamma)
         return Truth(value, True, value, value)
 
 
-def _draw(cumulative: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(B, K) -> (B,): one index a row."""
-    return (rng.random(len(cumulative))[:, None] >= cumulative[:, :-1]).sum(-1)
-
-
-@cache
-def _behaviour(name: str) -> np.ndarray:
-    """(716, 25)"""
-    t = tables()
-    match name:
-        case "expert":
-            return np.where(t.expert.sum(-1, keepdims=True) > 0, t.expert, 1 / ACTIONS)
-        case "random":
-            return np.full(t.expert.shape, 1 / ACTIONS)
-        case "optimal":
-            return optimal_policy()
-    raise BadInput(f"no behaviour {name!r} of refork/IcuSepsis-v0; there are: {', '.join(IcuSepsis.behaviours)}")
-
-
-@cache
-def optimal_policy() -> np.ndarray:
-    """(716, 25): by policy iteration, gamma 1."""
-    t = tables()
-    policy = np.full(t.expert.shape, 1 / ACTIONS)
-    while True:
-        step = np.einsum("sa,sap->sp", policy, t.transitions)[:DEATH]
-        values = np.zeros(len(t.start))
-        values[:DEATH] = np.linalg.solve(np.eye(DEATH) - step[:, :DEATH], step[:, SURVIVAL])
-        values[SURVIVAL] = 1.0
-        better = np.eye(ACTIONS)[(t.transitions @ values).round(12).argmax(-1)]
-        if (better == policy).all():
-            return policy
-        policy = better
+def play(policy: np.ndarray, patients: int, rng: np.random.Generator) -> Courses:
+    """Play patients from the start to their ends under `policy` (716, 25)."""
+    leads, chooses = _leads(), RowSampler.of(policy)
+    here = RowSampler.of(tables().start).draw(np.zeros(patients, np.int64), rng.random(patients))
+    going = np.arange(patients)
+    states, actions, lengths = [here], [], np.zeros(patients, np.int64)
+    while len(going):
+        here, chosen = states[-1].copy(), np.zeros(patients, np.int8)
+        chosen[going] = chooses.draw(here[going], rng.random(len(going)))
+        here[going] = leads.draw(here[going] * ACTIONS + chosen[going], rng.random(len(going)))
+        lengths[going] += 1
+        going = going[here[going] < DEATH]
+        states.append(here)
+        actions.append(chosen)
+    return Courses(np.stack(states, 1), np.stack(actions, 1), lengths)
