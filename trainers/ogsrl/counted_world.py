@@ -1,0 +1,123 @@
+"""A model of logs of states: what followed a decision in the log, shrunk to what followed any decision in its state.
+
+P(. | s, a) = (n(s, a, .) + k P(. | s)) / (n(s, a) + k), k of the greatest likelihood of patients it was not counted on.
+To draw from it is to draw a logged transition, with its reward, end and time: nothing that never happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from refork.envs.log_spec import LogSpec
+from refork.replay.transitions import Transitions
+from refork.trainers.ogsrl.world import Imagined, Noise, part_by_patient
+from torch import Tensor
+
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Tried for k; for the shrinkage of P(. | s) to P(.) as well."""
+
+
+class CountedWorld:
+    """For S seeds alike: it depends on the log alone."""
+
+    def __init__(self, spec: LogSpec) -> None:
+        self._states, self._actions = spec.observation.size, spec.action.width
+        self._order: Tensor | None = None
+        self.strength = 0.0
+
+    @property
+    def fitted(self) -> bool:
+        return self._order is not None
+
+    def fit(self, log: Transitions, transitions: np.ndarray) -> dict[str, float]:
+        """Strength chosen on held-out patients, then all transitions counted."""
+        shown, held = part_by_patient(log, transitions)
+        scored = self._scores(_Triples.of(log, shown), _Triples.of(log, held))
+        self.strength = max(STRENGTHS, key=lambda k: scored[k][0])
+        self._count(log, transitions)
+        likelihood, plain = scored[self.strength]
+        return {
+            "model/heldout_log_likelihood": likelihood,
+            "model/heldout_log_likelihood_of_states_alone": plain,
+            "model/shrinkage": self.strength,
+        }
+
+    def _scores(self, shown: _Triples, held: _Triples) -> dict[float, tuple[float, float]]:
+        """By strength: mean log-likelihood with actions and, at its best strength, without."""
+        size = self._states
+        marginal = (np.bincount(shown.led, minlength=size)[held.led] + 1) / (len(shown.led) + size)
+        alone = {
+            k: _shrunk(*_counts(shown.state, shown.led, held.state, held.led, size), marginal, k) for k in STRENGTHS
+        }
+        by_state = max(alone.values(), key=lambda p: float(np.log(p).mean()))
+        pair, asked = shown.state * self._actions + shown.action, held.state * self._actions + held.action
+        counted = _counts(pair, shown.led, asked, held.led, size)
+        plain = float(np.log(by_state).mean())
+        return {k: (float(np.log(_shrunk(*counted, by_state, k)).mean()), plain) for k in STRENGTHS}
+
+    def _count(self, log: Transitions, transitions: np.ndarray) -> None:
+        pairs = _Triples.of(log, transitions)
+        key = pairs.state * self._actions + pairs.action
+        order = np.argsort(key, kind="stable")
+        counts = np.bincount(key, minlength=self._states * self._actions)
+        self._starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
+        self._led = torch.from_numpy(pairs.led[order])
+        chosen = transitions[order]
+        self._rewards = torch.from_numpy(np.asarray(log.rewards[chosen]))
+        self._ended = torch.from_numpy(np.asarray(log.terminated[chosen]))
+        self._dt = torch.from_numpy(np.asarray(log.dt[chosen]))
+        self._order = torch.from_numpy(chosen)
+
+    def step(self, observations: Tensor, actions: Tensor, uniform: Noise, normal: Noise) -> Imagined:
+        """Logged transitions drawn with replacement; not known where nothing was logged in the state."""
+        assert self._order is not None
+        pair = observations * self._actions + actions
+        own = self._starts[pair + 1] - self._starts[pair]
+        first = self._starts[observations * self._actions]
+        within = self._starts[(observations + 1) * self._actions] - first
+        noise = uniform(observations.shape[1], 2)
+        from_pair = noise[..., 0] * (own + self.strength) < own
+        low, count = torch.where(from_pair, self._starts[pair], first), torch.where(from_pair, own, within)
+        drawn = (low + (noise[..., 1] * count).long().clamp_max_(count - 1)).clamp_(0, len(self._order) - 1)
+        return Imagined(self._led[drawn], self._rewards[drawn], self._ended[drawn], self._dt[drawn], within > 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: it is counted again from the log, the same."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The log tells all."""
+
+
+class _Triples:
+    """State, action, next state of transitions: (K,) int64 each."""
+
+    def __init__(self, state: np.ndarray, action: np.ndarray, led: np.ndarray) -> None:
+        self.state, self.action, self.led = state, action, led
+
+    @classmethod
+    def of(cls, log: Transitions, transitions: np.ndarray) -> _Triples:
+        rows = log.rows(transitions)
+        seen = log.observations
+        return cls(
+            seen[rows].astype(np.int64), np.asarray(log.actions[transitions, 0]), seen[rows + 1].astype(np.int64)
+        )
+
+
+def _counts(
+    key: np.ndarray, led: np.ndarray, asked: np.ndarray, asked_led: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """How often (key, led) and key were shown, for every pair that is asked: (H,) each."""
+    return _how_often(key * size + led, asked * size + asked_led), _how_often(key, asked)
+
+
+def _how_often(shown: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    shown = np.sort(shown)
+    return np.searchsorted(shown, asked, side="right") - np.searchsorted(shown, asked, side="left")
+
+
+def _shrunk(together: np.ndarray, total: np.ndarray, prior: np.ndarray, strength: float) -> np.ndarray:
+    return (together + strength * prior) / (total + strength)

@@ -1,0 +1,228 @@
+"""Guarded learning from logs, whatever the actions: model, guardian and costs are fitted, experience is imagined, and
+the multipliers of the costs follow what the policy spends.
+
+The model only makes experience for the critic. What the policy is worth has to be judged elsewhere, in a simulator or
+by off-policy evaluation: the model is not among the exported weights.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from refork.agents.q_networks import LogNetworks
+from refork.envs.forkable import BadInput
+from refork.replay.support import costs as logged_costs
+from refork.replay.transitions import LoggedExperience, Transitions
+from refork.trainers.agent_batch import AgentBatch, by_agent
+from refork.trainers.log_batch import Batch
+from refork.trainers.offline import Objective, OfflineTrainer
+from refork.trainers.ogsrl.config import AlgorithmConfig
+from refork.trainers.ogsrl.guardian import Guardian
+from refork.trainers.ogsrl.loss import PolicyTerms, critic_loss, dual_step, targets
+from refork.trainers.ogsrl.safety import SafetyCosts, discounted_shares, limits_of
+from refork.trainers.ogsrl.steps import Steps, joined
+from refork.trainers.ogsrl.world import World
+from torch import Tensor
+
+MEASURED = 50_000
+"""Most logged decisions that the clinicians' own costs are measured on."""
+
+
+class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
+    """What the trainers for discrete and for continuous actions share."""
+
+    targeted = ("critic",)
+
+    def __init__(self, config: AlgorithmConfig, networks: LogNetworks, seed: int) -> None:
+        if networks.spec.observation.per_agent:
+            raise BadInput("trainer.kind: ogsrl learns from one observation, this log has one per decision maker")
+        asked = limits_of(networks.shape, config.safety)
+        self.limits, self._asked = [limit for limit, _ in asked], [budget for _, budget in asked]
+        self.names = ["ood", *map(str, self.limits)]
+        super().__init__(config, networks, seed)
+        self._safety = SafetyCosts(networks.shape, self.limits)
+        self.guardian = Guardian.blank(networks.spec)
+        self.world: World = self.make_world()
+        self.duals = torch.zeros(config.seeds, len(self.names))
+        """(S, J): multipliers."""
+        self.budgets = torch.zeros(len(self.names))
+        self._return_scale = 1.0
+        self._report: dict[str, float] = {}
+        self._watched = torch.zeros(config.seeds, len(self.names))
+        self._legal_of_states: Tensor | None = None
+
+    @abstractmethod
+    def make_world(self) -> World:
+        """A model that is not yet fitted."""
+
+    @abstractmethod
+    def legal(self, batch: AgentBatch) -> tuple[Tensor, Tensor]:
+        """Masks of a minibatch now and next (S, B, A), (S, B, 0) of continuous actions."""
+
+    @abstractmethod
+    def imagined_legal(self, observations: Tensor) -> Tensor:
+        """The same of imagined observations."""
+
+    @abstractmethod
+    def act(self, observations: Tensor, legal: Tensor) -> Tensor:
+        """Actions drawn from the policy."""
+
+    @abstractmethod
+    def ood(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """(S, N): the guardian's cost of the actions."""
+
+    @abstractmethod
+    def taken(self, network: torch.nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
+        """Twin values of the actions, (S, 2, N, 1 + J)."""
+
+    @abstractmethod
+    def expected(self, observations: Tensor, legal: Tensor) -> Tensor:
+        """Values of the policy by the target networks, (S, N, 1 + J)."""
+
+    @abstractmethod
+    def policy_terms(self, steps: Steps, duals: Tensor) -> tuple[PolicyTerms, Tensor]:
+        """The policy's loss, and the costs' values under it (S, N, J)."""
+
+    @abstractmethod
+    def cloning(self, batch: AgentBatch) -> Objective:
+        """The clinicians' policy is cloned beside."""
+
+    def begin(self, experience: LoggedExperience, update: int) -> None:
+        """Once, from the training transitions alone: guardian, model, budgets, size of returns."""
+        self._watched.zero_()
+        if self.world.fitted:
+            return
+        log, transitions = experience.log, np.sort(experience.transitions)
+        self.guardian = Guardian.fit(self.config, log, transitions)
+        self._report = self.world.fit(log, transitions)
+        self._return_scale = _return_scale(log, transitions, self.config.gamma)
+        self._set_budgets(log, transitions[-MEASURED:])
+
+    def _set_budgets(self, log: Transitions, transitions: np.ndarray) -> None:
+        own = self._own_costs(log, transitions)
+        safety = [spent if asked is None else asked for asked, spent in zip(self._asked, own[1:], strict=True)]
+        self.budgets = torch.tensor([self.config.ood_budget, *safety], dtype=torch.float32)
+        self._report |= {f"clinician/{name}": float(cost) for name, cost in zip(self.names, own, strict=True)}
+
+    def _own_costs(self, log: Transitions, transitions: np.ndarray) -> np.ndarray:
+        """(J,): what the logged decisions led to, in the unit of the budgets."""
+        seen = torch.from_numpy(np.asarray(log.observations[log.rows(transitions)]))[None]
+        actions = torch.from_numpy(np.asarray(log.actions[transitions, 0]))[None]
+        outside = self.ood(seen if seen.is_floating_point() else seen.long(), self.to_unit(actions))[0].numpy()
+        safety = [logged_costs(log, limit, transitions) for limit in self.limits]
+        return discounted_shares(log, transitions, np.stack([outside, *safety], 1), self._cost_discount)
+
+    def to_unit(self, actions: Tensor) -> Tensor:
+        """Actions of the log as the networks take them."""
+        return actions
+
+    @property
+    def _cost_discount(self) -> float:
+        return 1 - 1 / self.config.cost_horizon
+
+    def losses(self, batch: Batch) -> Sequence[Objective]:
+        mine = by_agent(batch, self.spec)
+        logged = self._logged(mine)
+        steps = joined([logged, *self._imagine(logged)])
+        duals = self.duals if self.config.guardian else self.duals * torch.tensor([0.0, *(1.0 for _ in self.limits)])
+        policy, spent = self.policy_terms(steps, duals)
+        spent = spent[:, : logged.weights.shape[1]].mean(1)
+        self._watched += spent
+        self.duals = dual_step(duals, spent, self.budgets, self.config.dual_rate, self.config.dual_max)
+        values = self.taken(self.networks["critic"], steps.observations, steps.actions)
+        learnt = critic_loss(values, self._targets(steps), steps.weights)
+        return [Objective(("critic",), learnt), Objective(("policy",), policy), self.cloning(mine)]
+
+    def _logged(self, batch: AgentBatch) -> Steps:
+        legal, next_legal = self.legal(batch)
+        return Steps(
+            batch.observations,
+            batch.actions,
+            batch.rewards,
+            batch.next_observations,
+            batch.discounts,
+            self._costs(batch.observations, batch.actions, batch.next_observations),
+            legal,
+            next_legal,
+            torch.ones_like(batch.rewards),
+        )
+
+    @torch.no_grad()
+    def _imagine(self, logged: Steps) -> list[Steps]:
+        """What the policy would do from the logged states on, as the model has it."""
+        found: list[Steps] = []
+        seen, legal, weights = logged.observations, logged.legal, logged.weights
+        for _ in range(self.config.rollout):
+            actions = self.act(seen, legal)
+            led = self.world.step(seen, actions, self.uniform, self.normal)
+            discounts = self.config.gamma**led.dt * ~led.ended
+            next_legal = self.imagined_legal(led.observations)
+            costs = self._costs(seen, actions, led.observations)
+            weights = weights * led.known
+            found.append(
+                Steps(seen, actions, led.rewards, led.observations, discounts, costs, legal, next_legal, weights)
+            )
+            seen, legal, weights = led.observations, next_legal, weights * ~led.ended
+        return found
+
+    def _costs(self, observations: Tensor, actions: Tensor, led: Tensor) -> Tensor:
+        """(S, N, J), each >= 0: a policy that spends more is worth less."""
+        return torch.cat([self.ood(observations, actions)[..., None], self._safety.of(led)], -1)
+
+    @torch.no_grad()
+    def _targets(self, steps: Steps) -> Tensor:
+        following = self.expected(steps.next_observations, steps.next_legal)
+        following = torch.cat([following[..., :1], following[..., 1:].clamp(0.0, 1.0)], -1)
+        cost_discounts = self._cost_discount * (steps.discounts > 0)
+        rewards = steps.rewards / self._return_scale
+        return targets(rewards, steps.discounts, steps.costs, following, cost_discounts, self._cost_discount)
+
+    def twins(self, network: torch.nn.Module, observations: Tensor, extra: Tensor | None = None) -> Tensor:
+        """(S, N, ...) -> (S, 2, N, out)."""
+        doubled = observations.repeat_interleave(2, 0)
+        out = network(doubled) if extra is None else network(doubled, extra.repeat_interleave(2, 0))
+        return out.unflatten(0, (-1, 2))
+
+    def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:
+        """As every trainer of logs; with the costs spent, their budgets and multipliers, and the model's error."""
+        row = super().update(update, experience) | self._report
+        spent = self._watched.mean(0) / self.config.steps_per_update
+        for k, name in enumerate(self.names):
+            row |= {f"cost/{name}": float(spent[k]), f"budget/{name}": float(self.budgets[k])}
+            row[f"dual/{name}"] = float(self.duals[:, k].mean())
+        return row
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The acting policy, the cloned clinicians and the guardian; never the model."""
+        acts = "logits" if self.spec.action.kind == "discrete" else "action"
+        policy, behaviour = self.networks["policy"], self.networks["behaviour"]
+        arrays: dict[str, np.ndarray] = policy.acting_arrays(acts) | behaviour.acting_arrays("behaviour")  # type: ignore[operator]
+        return arrays | self.guardian.arrays("guardian")
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {
+            "world": self.world.state_dict(),
+            "guardian": {name: torch.from_numpy(array.copy()) for name, array in self.guardian.arrays("").items()},
+            "duals": self.duals,
+            "budgets": self.budgets,
+            "return_scale": self._return_scale,
+            "report": self._report,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.world.load_state_dict(state["world"])
+        self.guardian = Guardian.of({name[1:]: tensor.numpy() for name, tensor in state["guardian"].items()})
+        self.duals, self.budgets, self._return_scale = state["duals"], state["budgets"], state["return_scale"]
+        self._report = state["report"]
+
+
+def _return_scale(log: Transitions, transitions: np.ndarray, gamma: float) -> float:
+    """Standard deviation of the episodes' returns in the training part; 1 where all are equal."""
+    episodes = np.unique(log.episode[transitions])
+    spread = float(log.subset(episodes).returns(gamma).std())
+    return spread if spread > 1e-6 else 1.0

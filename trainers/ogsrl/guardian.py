@@ -1,0 +1,66 @@
+"""The guardian in training: what it costs to leave the support of the logged decisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from refork.agents.density import CountDensity, Density, KernelDensity, density_of, fit_density
+from refork.envs.log_spec import LogSpec
+from refork.replay.transitions import Transitions
+from refork.trainers.ogsrl.config import AlgorithmConfig
+from torch import Tensor
+
+
+class Guardian:
+    """Cost max(0, 1 - density / threshold) of an action: 0 in support, 1 where nothing like it was ever logged."""
+
+    def __init__(self, density: Density) -> None:
+        self.density = density
+        self._table: Tensor | None = None
+        if isinstance(density, CountDensity):
+            self._table = _cost(density.table, density.threshold)
+
+    @classmethod
+    def fit(cls, config: AlgorithmConfig, log: Transitions, transitions: np.ndarray) -> Guardian:
+        """On these transitions, the training part, and no others."""
+        seen, actions = log.observations[log.rows(transitions)], log.actions[transitions]
+        return cls(fit_density(log.spec, seen, actions, config.ood_percentile, config.centres, 0))
+
+    @classmethod
+    def blank(cls, spec: LogSpec) -> Guardian:
+        """Before it is fitted: nothing costs anything."""
+        action, size = spec.action, spec.observation.size
+        if spec.observation.kind == "states":
+            return cls(CountDensity(np.zeros((size, action.width), np.float32), -np.inf))
+        points, kinds = (size, action.width) if action.kind == "discrete" else (size + action.width, 1)
+        none = np.zeros(0, np.float32)
+        return cls(
+            KernelDensity(
+                np.zeros(points), np.ones(points), none.reshape(0, points), none.reshape(0, kinds), 0.0, -np.inf
+            )
+        )
+
+    def of_actions(self, observations: Tensor) -> Tensor:
+        """(S, B, ...) -> (S, B, A): of every discrete action."""
+        if self._table is not None:
+            return self._table[observations]
+        flat = observations.flatten(0, 1).numpy()
+        return _cost(self.density.of_actions(flat), self.density.threshold).view(*observations.shape[:2], -1)
+
+    def of_pairs(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """(S, B, features) and continuous actions (S, B, d) in their own units -> (S, B)."""
+        assert isinstance(self.density, KernelDensity)
+        flat = self.density.of_pairs(observations.flatten(0, 1).numpy(), actions.flatten(0, 1).numpy())
+        return _cost(flat, self.density.threshold).view(observations.shape[:2])
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """What `of` rebuilds it from."""
+        return {f"{prefix}.{name}": array for name, array in self.density.arrays().items()}
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray]) -> Guardian:
+        return cls(density_of(arrays))
+
+
+def _cost(log_density: np.ndarray, threshold: float) -> Tensor:
+    return torch.from_numpy(1 - np.exp(np.minimum(log_density - np.float32(threshold), 0)))
