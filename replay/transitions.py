@@ -44,6 +44,12 @@ class Transitions(LogArrays):
         """(N,), int32: episode of each transition."""
         return np.repeat(np.arange(self.episodes, dtype=np.int32), self.lengths)
 
+    @cached_property
+    def elapsed(self) -> np.ndarray:
+        """(N,), float64: time from the start of its episode to each transition."""
+        before = np.cumsum(self.dt, dtype=np.float64) - self.dt  # over the whole log
+        return before - np.repeat(before[self.starts[:-1]], self.lengths)
+
     def rows(self, transitions: np.ndarray) -> np.ndarray:
         """Row of the observation that each of these transitions was decided on."""
         return transitions + self.episode[transitions]
@@ -74,9 +80,7 @@ class Transitions(LogArrays):
 
     def returns(self, gamma: float) -> np.ndarray:
         """(E,), float64: discounted return of each episode, sum of gamma^(time since its start) r."""
-        elapsed = np.cumsum(self.dt, dtype=np.float64) - self.dt  # time before each step, over the whole log
-        elapsed -= np.repeat(elapsed[self.starts[:-1]], self.lengths)
-        return np.add.reduceat(gamma**elapsed * self.rewards, self.starts[:-1])
+        return np.add.reduceat(gamma**self.elapsed * self.rewards, self.starts[:-1])
 
 
 def of(arrays: LogArrays) -> Transitions:
