@@ -38,10 +38,21 @@ class MultiplierTerms:
     value: Tensor
 
 
-def cql_loss(q: Tensor, actions: Tensor, targets: Tensor, allowed: Tensor | None, alpha: float | Tensor) -> CQLTerms:
-    """Values q (K, B, A), logged actions (K, B) int64, targets (K, B), allowed (K, B, A) bool or None."""
+def cql_loss(
+    q: Tensor,
+    actions: Tensor,
+    targets: Tensor,
+    allowed: Tensor | None,
+    alpha: float | Tensor,
+    weights: Tensor | None = None,
+) -> CQLTerms:
+    """Values q (K, B, A), logged actions (K, B) int64, targets (K, B), allowed (K, B, A) bool or None.
+
+    `weights` (K, B): of each transition's temporal difference; None: 1.
+    """
     logged = q.gather(-1, actions[..., None]).squeeze(-1)
-    td = functional.huber_loss(logged, targets, reduction="none").mean(-1)
+    errors = functional.huber_loss(logged, targets, reduction="none")
+    td = (errors if weights is None else errors * weights).mean(-1)
     conservative = (torch.logsumexp(masked(q, allowed), -1) - logged).mean(-1)
     return CQLTerms(td + alpha * conservative, td, conservative)
 

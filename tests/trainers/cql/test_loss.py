@@ -28,6 +28,12 @@ def test_a_large_error_counts_linearly() -> None:
     assert terms.total.item() == pytest.approx(3.0 - 0.5)
 
 
+def test_weights_scale_the_temporal_difference_alone() -> None:
+    terms = cql_loss(Q, torch.tensor([[0]]), torch.tensor([[1.5]]), None, 2.0, torch.tensor([[3.0]]))
+    assert terms.td.item() == pytest.approx(3 * 0.125)
+    assert terms.conservative.item() == pytest.approx(math.log(math.e + math.e**2 + 1) - 1.0, abs=1e-6)
+
+
 def test_the_target_takes_the_online_choice_at_the_targets_value() -> None:
     next_q = torch.tensor([[[0.0, 3.0, 9.0]]])
     next_target = torch.tensor([[[5.0, 7.0, 11.0]]])
