@@ -11,7 +11,7 @@ import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogSpec
 from refork.replay.formats.cohort import pyarrow
-from refork.replay.formats.schema import schema_beside
+from refork.replay.formats.schema import declared, schema_beside
 from refork.replay.transitions import Transitions
 
 EPISODES = 4096
@@ -127,23 +127,11 @@ def schema_text(spec: LogSpec, allowed: bool) -> str:
     }
     if allowed:
         columns["allowed"] = [name for name, _, _ in _allowed_names(spec)]
-    sections: dict[str, dict[str, Any]] = {"columns": columns}
-    if spec.observation.kind == "states":
-        sections["observation"] = {"kind": "states", "size": spec.observation.size}
-    sections["action"] = _action_section(spec)
-    sections["episode"] = {"end": "column", "last_row": "observation", "horizon": spec.horizon}
-    sections["time"] = {"unit": spec.step}
-    sections["reward"] = {"text": spec.reward, "gamma": spec.gamma}
+    sections = {"columns": columns} | {k: v for k, v in declared(spec).items() if isinstance(v, dict)}
+    sections["episode"]["last_row"] = "observation"
+    sections["observation"].pop("names", None)  # the columns name them
     lines = [f"env = {json.dumps(spec.env)}"]
     for name, values in sections.items():
-        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        if values:
+            lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"
-
-
-def _action_section(spec: LogSpec) -> dict[str, Any]:
-    action = spec.action
-    named = {"names": list(action.names)} if action.names else {}
-    if action.kind == "discrete":
-        return {"kind": "discrete", "counts": list(action.sizes), **named}
-    bounds = {"low": list(action.low), "high": list(action.high)}
-    return {"kind": "continuous", "agents": action.agents, **bounds, **named}

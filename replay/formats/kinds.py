@@ -11,7 +11,7 @@ from typing import Any
 
 from refork.envs.forkable import BadInput
 from refork.replay import transitions
-from refork.replay.formats import cohort, cohort_writer
+from refork.replay.formats import cohort, cohort_writer, d4rl, minari, rllib
 from refork.replay.formats.reading import Opened, write_native
 from refork.replay.formats.schema import Schema, read_schema, schema_beside
 from refork.replay.log_checks import check_log
@@ -37,8 +37,11 @@ def _table(suffix: str) -> Callable[[Path], bool]:
 KINDS = {
     kind.name: kind
     for kind in (
+        Kind("rllib", rllib.fits, rllib.open_path, rllib.write),  # before tables: it is told by its columns
         Kind("csv", _table(".csv"), cohort.open_table, cohort_writer.write),
         Kind("parquet", _table(".parquet"), cohort.open_table, cohort_writer.write),
+        Kind("d4rl", d4rl.fits, d4rl.open_file, d4rl.write),
+        Kind("minari", minari.fits, minari.open_folder, minari.write),
     )
 }
 NATIVE = "native"

@@ -25,6 +25,8 @@ class Opened:
     """Its rows in the order of the file."""
     unit: str = "row"
     """What messages call a row."""
+    first: int = 1
+    """Number of the first row in messages."""
     by_episode: bool = False
     """Every block is one episode; messages count its steps from 0."""
 
@@ -42,7 +44,7 @@ class Opened:
 
 def write_native(opened: Opened, folder: Path) -> None:
     """Convert to a log folder, whole or not at all. Raises BadInput at the first fault of the file."""
-    assembler = Assembler(opened.schema, opened.names, str(opened.path), opened.unit)
+    assembler = Assembler(opened.schema, opened.names, Place(str(opened.path), opened.first, opened.unit))
     with LogWriter(folder, assembler.spec) as writer:
         count = 0
         for piece in opened.pieces(assembler):

@@ -114,10 +114,10 @@ class Notes:
 class Assembler:
     """Rows of whole episodes -> pieces of a log, checked; it remembers episodes and patients over the whole file."""
 
-    def __init__(self, schema: Schema, names: Names, file: str, unit: str = "row") -> None:
-        self.spec: LogSpec = schema.spec(names.observations, names.actions, file)
+    def __init__(self, schema: Schema, names: Names, place: Place) -> None:
+        self.spec: LogSpec = schema.spec(names.observations, names.actions, place.file)
         self.notes = Notes()
-        self._schema, self._names, self._place = schema, names, Place(file, 1, unit)
+        self._schema, self._names, self._place = schema, names, place
         self._missing = MissingValues(schema.missing, names.observations)
         if schema.missing.policy == "mask" and self.spec.observation.kind == "vector":
             seen = self.spec.observation

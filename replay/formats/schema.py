@@ -6,7 +6,7 @@ import fnmatch
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from refork.envs.forkable import BadInput
@@ -178,6 +178,29 @@ class Schema(_Section):
         action = self.action.spec(actions, where)
         text, gamma = self.reward.text, self.reward.gamma
         return LogSpec(self.env, observation, action, text, self.episode.horizon, self.time.unit, gamma)
+
+
+def declared(spec: LogSpec) -> dict[str, dict[str, Any] | str]:
+    """The schema of a file, but for its columns, that holds a log of this description: the inverse of `Schema.spec`."""
+    seen, action = spec.observation, spec.action
+    observation: dict[str, Any] = {"names": list(seen.names)} if seen.kind == "vector" and seen.names else {}
+    if seen.kind == "states":
+        observation = {"kind": "states", "size": seen.size}
+    chosen: dict[str, Any] = {"kind": action.kind}
+    if action.kind == "discrete":
+        chosen["counts"] = list(action.sizes)
+    else:
+        chosen |= {"agents": action.agents, "low": list(action.low), "high": list(action.high)}
+    if action.names:
+        chosen["names"] = list(action.names)
+    return {
+        "env": spec.env,
+        "observation": observation,
+        "action": chosen,
+        "episode": {"end": "column", "horizon": spec.horizon},
+        "time": {"unit": spec.step},
+        "reward": {"text": spec.reward, "gamma": spec.gamma},
+    }
 
 
 def schema_beside(path: Path) -> Path:
