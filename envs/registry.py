@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import gymnasium
 from refork.envs.chain import ChainEnv
+from refork.envs.clinical.patient import PatientEnv
+from refork.envs.clinical.patient_models import icu_sepsis, sepsis_scm
 from refork.envs.forkable import BadInput, ExecutionCache, ForkableEnv
 from refork.envs.graph_game.env import GraphGameEnv
 from refork.envs.multi.line_env import EqualLineEnv
@@ -59,6 +61,16 @@ def make_chain(task: str = "chain-0", backend: None = None, **options: Any) -> C
     return ChainEnv(task, **options)
 
 
+def make_icu_sepsis(task: str = "any", cache: None = None, observe: Any = "state", **options: Any) -> PatientEnv:
+    """Keywords: task, observe (PatientEnv's), and those of `patient_models.icu_sepsis`."""
+    return PatientEnv(icu_sepsis(**options), task, observe=observe)
+
+
+def make_sepsis_scm(task: str = "any", cache: None = None, observe: Any = "state", **options: Any) -> PatientEnv:
+    """Keywords: task, observe (PatientEnv's), and those of `patient_models.sepsis_scm`."""
+    return PatientEnv(sepsis_scm(**options), task, observe=observe)
+
+
 def parallel_env(cache: None = None, **options: Any) -> GraphGameEnv:
     """Keywords: GraphGameEnv's own. A round is cheaper than any look-up in a cache."""
     return GraphGameEnv(**options)
@@ -78,6 +90,8 @@ FACTORIES: dict[str, Callable[..., Any]] = {
     "refork/SWE-v0": make_swe,
     "refork/RepairMenu-v0": make_repair_menu,
     "refork/Chain-v0": make_chain,
+    "refork/IcuSepsis-v0": make_icu_sepsis,
+    "refork/SepsisSCM-v0": make_sepsis_scm,
 }
 PARALLEL: dict[str, Callable[..., Any]] = {
     "refork/GraphGame-v0": parallel_env,

@@ -9,6 +9,7 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 from refork.envs.chain import ChainEnv
+from refork.envs.clinical.patient import PatientEnv
 from refork.envs.forkable import BadInput, ForkableEnv
 from refork.envs.registry import FACTORIES, make_env
 from refork.envs.swe.env import SWEEnv
@@ -23,6 +24,8 @@ CLASSES: dict[str, type] = {
     "refork/SWE-v0": SWEEnv,
     "refork/RepairMenu-v0": RepairMenuEnv,
     "refork/Chain-v0": ChainEnv,
+    "refork/IcuSepsis-v0": PatientEnv,
+    "refork/SepsisSCM-v0": PatientEnv,
 }
 
 
@@ -44,6 +47,8 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
 def options(env_id: str, tasks: TaskSet, backend: Backend) -> dict[str, Any]:
     if env_id == "refork/Chain-v0":
         return {"task": "chain-3"}
+    if CLASSES[env_id] is PatientEnv:
+        return {"task": "patient-3"}
     return {"task": tasks.tasks[0].instance_id, "tasks": tasks, "backend": backend}
 
 
