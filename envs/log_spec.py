@@ -121,6 +121,34 @@ class LogArrays:
     """Name of patient number k; () for numbers alone."""
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A physiological limit on one named observation column, in that column's unit."""
+
+    column: str
+    side: Literal["below", "above"]
+    """Which side of `limit` is a violation; the limit itself is none."""
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.column} {'<' if self.side == 'below' else '>'} {self.limit:g}"
+
+    def violated(self, values: Any) -> Any:
+        """Numbers, an array or a tensor of the column -> bool, of the same shape."""
+        return values < self.limit if self.side == "below" else values > self.limit
+
+
+def column_number(observation: ObservationSpec, column: str) -> int:
+    """Where the named column stands; a leading "o:" counts as left out. Raises BadInput naming a missing one."""
+    if observation.per_agent:
+        raise BadInput(f"column {column!r}: limits are not defined for an observation per decision maker")
+    names = [name.removeprefix("o:") for name in observation.names]
+    if column.removeprefix("o:") not in names:
+        shown = ", ".join(observation.names[:60]) or "no named columns"
+        raise BadInput(f"column {column!r} is not in the log's observations; there are: {shown}")
+    return names.index(column.removeprefix("o:"))
+
+
 Act = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 """A policy over logs: observations (B, ...) and allowed (B, n, width) or None -> probabilities (B, n, width) of
 discrete actions (a product over decision makers), or the actions (B, n, dimensions) of continuous ones."""

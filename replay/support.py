@@ -7,29 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from refork.envs.forkable import BadInput
-from refork.envs.log_spec import ObservationSpec
+from refork.envs.log_spec import Limit, column_number
 from refork.replay.transitions import Transitions
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A physiological limit on one named observation column, in that column's unit."""
-
-    column: str
-    side: Literal["below", "above"]
-    """Which side of `limit` is a violation; the limit itself is none."""
-    limit: float
-
-    def __str__(self) -> str:
-        return f"{self.column} {'<' if self.side == 'below' else '>'} {self.limit:g}"
-
-    def violated(self, values: np.ndarray) -> np.ndarray:
-        """(...) of the column -> (...) bool."""
-        return values < self.limit if self.side == "below" else values > self.limit
 
 
 SAFETY = (Limit("o:SpO2", "below", 92.0), Limit("o:urine_ml_kg_h", "below", 0.5))
@@ -38,23 +20,8 @@ SAFETY = (Limit("o:SpO2", "below", 92.0), Limit("o:urine_ml_kg_h", "below", 0.5)
 
 def watched(log: Transitions) -> tuple[Limit, ...]:
     """Those of `SAFETY` whose columns the log has."""
-    plain = {_plain(name) for name in log.spec.observation.names}
-    return tuple(limit for limit in SAFETY if _plain(limit.column) in plain)
-
-
-def column_number(observation: ObservationSpec, column: str) -> int:
-    """Where the named column stands; a leading "o:" counts as left out. Raises BadInput naming a missing one."""
-    if observation.per_agent:
-        raise BadInput(f"column {column!r}: limits are not defined for an observation per decision maker")
-    names = [_plain(name) for name in observation.names]
-    if _plain(column) not in names:
-        shown = ", ".join(observation.names[:60]) or "no named columns"
-        raise BadInput(f"column {column!r} is not in the log's observations; there are: {shown}")
-    return names.index(_plain(column))
-
-
-def _plain(name: str) -> str:
-    return name.removeprefix("o:")
+    plain = {name.removeprefix("o:") for name in log.spec.observation.names}
+    return tuple(limit for limit in SAFETY if limit.column.removeprefix("o:") in plain)
 
 
 def column_values(log: Transitions, column: str, rows: np.ndarray) -> np.ndarray:

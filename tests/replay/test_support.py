@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from refork.envs.forkable import BadInput
-from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
+from refork.envs.log_spec import ActionSpec, Limit, LogSpec, ObservationSpec
 from refork.replay.support import (
-    Limit,
     cost_log,
     costs,
     dose_change,

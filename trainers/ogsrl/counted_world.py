@@ -16,7 +16,7 @@ from refork.replay.transitions import Transitions
 from refork.trainers.ogsrl.world import Imagined, Noise, part_by_patient
 from torch import Tensor
 
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Tried for k; for the shrinkage of P(. | s) to P(.) as well."""
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from refork.agents.q_networks import LogShape
 from refork.envs.forkable import BadInput
-from refork.replay.support import SAFETY, Limit, column_number
+from refork.envs.log_spec import Limit, column_number
+from refork.replay.support import SAFETY
 from refork.replay.transitions import Transitions
 from refork.trainers.ogsrl.config import SafetyLimit
 from torch import Tensor
@@ -54,12 +55,8 @@ class SafetyCosts:
         if not self._limits:
             return torch.zeros((*observations.shape[:2], 0))
         seen = observations if self._features is None else self._features[observations]
-        parts = [_violated(limit, seen[..., column]) for limit, column in self._limits]
+        parts = [limit.violated(seen[..., column]) for limit, column in self._limits]
         return torch.stack(parts, -1).float()
-
-
-def _violated(limit: Limit, values: Tensor) -> Tensor:
-    return values < limit.limit if limit.side == "below" else values > limit.limit
 
 
 def discounted_shares(log: Transitions, transitions: np.ndarray, costs: np.ndarray, discount: float) -> np.ndarray:
