@@ -11,11 +11,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from refork.envs.clinical.factored import together
 from refork.envs.forkable import BadInput, Noise, Outcome, Reward, StateMismatch, StateRef
 
 Observe = Literal["state", "features"]
@@ -46,9 +46,15 @@ class PatientModel:
     horizon: int
     """Steps after which an episode is cut; 0: never."""
     noise: int
-    """Numbers of Gumbel noise a step."""
+    """Numbers of noise a step."""
     lead: Callable[[int, int, np.ndarray], int]
-    """State, joint action, noise (noise,) -> the state that follows."""
+    """State, joint action, noise (noise,) from [0, 1) -> the state that follows; `gumbel` makes Gumbel noise of it."""
+
+
+def gumbel(uniform: np.ndarray) -> np.ndarray:
+    """Uniform numbers -> standard Gumbel noise, elementwise."""
+    with np.errstate(divide="ignore"):  # 0 becomes -inf, which wins never
+        return np.asarray(-np.log(-np.log(uniform)))
 
 
 class PatientEnv(gym.Env[Any, Any]):
@@ -66,6 +72,7 @@ class PatientEnv(gym.Env[Any, Any]):
         self._model, self._observe = model, observe
         self._first = _first_state(model, task)
         self._root = hashlib.sha256(json.dumps(dict(model.identity)).encode()).hexdigest()
+        self._source = (-1, -1), np.random.default_rng(0)  # (key, step) whose noise it draws next, and what draws it
         self.feature_names = model.names
         sizes = model.sizes
         self.action_space = gym.spaces.Discrete(sizes[0]) if len(sizes) == 1 else gym.spaces.MultiDiscrete(list(sizes))
@@ -104,16 +111,27 @@ class PatientEnv(gym.Env[Any, Any]):
         return self._observation(), reward, terminated, self._ended and not terminated, {}
 
     def _noise(self) -> np.ndarray:
-        """(noise,): of the coming step."""
-        return np.random.default_rng([self._key, self._t]).gumbel(size=self._model.noise)
+        """(noise,): of the coming step, a function of key and step; drawn on from the last step where that is kept."""
+        place, source = self._source
+        if place != (self._key, self._t):
+            stream = np.random.PCG64(self._key)
+            source = np.random.Generator(stream.advance(self._t * self._model.noise))
+        self._source = (self._key, self._t + 1), source
+        return source.random(self._model.noise)
 
     def _joint(self, action: Any) -> int:
         sizes = self._model.sizes
-        choices = np.asarray(action)
-        if choices.size != len(sizes) or (choices < 0).any() or (choices.reshape(-1) >= sizes).any():
+        try:
+            choices = [index(action)] if len(sizes) == 1 else [index(choice) for choice in action]
+        except TypeError:
+            choices = []
+        if len(choices) != len(sizes) or not all(0 <= c < size for c, size in zip(choices, sizes, strict=True)):
             expected = " and ".join(f"0 to {size - 1}" for size in sizes)
             raise ValueError(f"action {action!r} of a patient: expected {expected}")
-        return int(together(choices.reshape(1, -1), sizes)[0])
+        joint = 0
+        for choice, size in zip(choices, sizes, strict=True):
+            joint = joint * size + choice
+        return joint
 
     @property
     def state_id(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from refork.envs.clinical.icu_sepsis import DEATH, SURVIVAL, IcuSepsis, tables
-from refork.envs.clinical.patient import PatientModel
+from refork.envs.clinical.patient import PatientModel, gumbel
 from refork.envs.clinical.sepsis_scm import SepsisScm
 from refork.envs.clinical.sepsis_scm_sampling import NOISE, next_states
 
@@ -33,7 +33,7 @@ def icu_sepsis(factored: bool = False) -> PatientModel:
 def _icu_lead(state: int, action: int, noise: np.ndarray) -> int:
     row = tables().transitions[state, action]
     possible = np.flatnonzero(row)
-    return int(possible[(np.log(row[possible]) + noise[possible]).argmax()])
+    return int(possible[(np.log(row[possible]) + gumbel(noise[possible])).argmax()])
 
 
 def sepsis_scm(
@@ -43,7 +43,7 @@ def sepsis_scm(
     simulator = SepsisScm(hide, published_glucose, factored=factored)
 
     def lead(state: int, action: int, noise: np.ndarray) -> int:
-        return int(next_states(np.array([state]), np.array([action]), noise[None], published_glucose)[0])
+        return int(next_states(np.array([state]), np.array([action]), gumbel(noise), published_glucose)[0])
 
     return PatientModel(
         identity={"env": simulator.spec.env, "published_glucose": str(published_glucose)},

@@ -7,11 +7,22 @@ that an action made no less likely against the others is not left.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from refork.envs.clinical.sepsis_scm_exact import exact_model
-from refork.envs.clinical.sepsis_scm_rules import ACTIONS, HORIZON, SIGNS, TREATED, VITALS, flags_after, levels, rules
+from refork.envs.clinical.sepsis_scm_rules import (
+    ACTIONS,
+    HORIZON,
+    SIGNS,
+    STATES,
+    TREATED,
+    VITALS,
+    flags_after,
+    levels,
+    rules,
+)
 from refork.envs.clinical.states_log import Courses
 
 NOISE = sum(VITALS.values())
@@ -29,23 +40,40 @@ def draw_starts(rng: np.random.Generator, patients: int) -> np.ndarray:
     return np.searchsorted(cumulative, rng.random(patients) * cumulative[-1], side="right")
 
 
+@dataclass(frozen=True)
+class Leads:
+    """Where a state and an action lead; rows are numbered 8 * state + action."""
+
+    scores: np.ndarray
+    """(1440 * 8, NOISE): log-probabilities of the next level, one vital sign after the other."""
+    fixed: np.ndarray
+    """(1440 * 8,): what follows for certain: diabetes and flags."""
+
+
 @cache
-def _log_tables(published_glucose: bool) -> tuple[np.ndarray, ...]:
-    """For each vital sign (2 * 8 * 8 * levels, levels): log-probabilities by diabetes, flags, action, level."""
+def _leads(published_glucose: bool) -> Leads:
+    """The tables of the rules, spread over all states."""
+    every = np.arange(STATES * ACTIONS) // ACTIONS
+    diabetes, rest = np.divmod(every, SIGNS * TREATED)
+    signs, flags = np.divmod(rest, TREATED)
+    actions = np.tile(np.arange(ACTIONS), STATES)
+    tables, now = rules(published_glucose).tables, levels()[signs].T
     with np.errstate(divide="ignore"):
-        return tuple(np.log(table).reshape(-1, table.shape[-1]) for table in rules(published_glucose).tables)
+        scores = [np.log(table[diabetes, flags, actions, level]) for table, level in zip(tables, now, strict=True)]
+    return Leads(np.concatenate(scores, -1), diabetes * SIGNS * TREATED + flags_after(actions))
 
 
 def next_states(states: np.ndarray, actions: np.ndarray, noise: np.ndarray, published_glucose: bool) -> np.ndarray:
     """Full states (B,), actions (B,), noise (B, NOISE) -> the states that follow (B,)."""
-    diabetes, rest = np.divmod(states, SIGNS * TREATED)
-    signs, flags = np.divmod(rest, TREATED)
-    context = (diabetes * TREATED + flags) * ACTIONS + actions
-    now, begin, after = levels()[signs], 0, np.zeros(len(states), np.int64)
-    for i, (table, n) in enumerate(zip(_log_tables(published_glucose), VITALS.values(), strict=True)):
-        scores = table[context * n + now[:, i]] + noise[:, begin : begin + n]
-        after, begin = after * n + scores.argmax(-1), begin + n
-    return (diabetes * SIGNS + after) * TREATED + flags_after(actions)
+    leads = _leads(published_glucose)
+    rows = states * ACTIONS + actions
+    scores = leads.scores[rows] + noise
+    signs: np.ndarray | int = 0
+    begin = 0
+    for n in VITALS.values():
+        signs = signs * n + scores[:, begin : begin + n].argmax(-1)
+        begin += n
+    return leads.fixed[rows] + TREATED * np.asarray(signs)
 
 
 def play(
