@@ -13,7 +13,6 @@ from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Limit, column_number
 from refork.replay.transitions import Transitions
 
-
 SAFETY = (Limit("o:SpO2", "below", 92.0), Limit("o:urine_ml_kg_h", "below", 0.5))
 """Oxygen saturation in %, urine output in mL/kg/h: what is watched where a log has these columns."""
 
