@@ -139,9 +139,13 @@ class Worlds(nn.Module):
 
     def log_likelihood(self, seen: Seen) -> Tensor:
         """(K, M, B): log pi_b(a | s, z) + log p(s', r, end | s, a, z)."""
+        return self.log_taken(seen) + self._log_outcome(seen)
+
+    def log_taken(self, seen: Seen) -> Tensor:
+        """(K, M, B): log pi_b(a | s, z) of the logged actions."""
         acted = self.log_behaviour(seen.observations, seen.allowed)
         index = seen.actions[:, None, :, None].expand(-1, acted.shape[1], -1, 1)
-        return acted.gather(-1, index).squeeze(-1) + self._log_outcome(seen)
+        return acted.gather(-1, index).squeeze(-1)
 
     def _log_outcome(self, seen: Seen) -> Tensor:
         extra = functional.one_hot(seen.actions, self.width).float()

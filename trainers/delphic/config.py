@@ -17,6 +17,11 @@ class AlgorithmConfig(ValueConfig):
     """Weight of the conservative term."""
     penalty: float = Field(1.0, ge=0)
     """lambda: the target is lowered by lambda times the delphic variance of the logged action's value."""
+    adjust: bool = False
+    """Also weigh each transition by pi_b(a | s) / pi_b(a | s, z) of the world that explains the log best: what is
+    learnt is then adjusted for that world's confounder, where the log alone would be believed. Not in the paper."""
+    most_weight: float = Field(10.0, ge=1)
+    """Cap of these weights."""
     worlds: tuple[Annotated[str, Field(pattern=r"^(classes|normal)-[1-9]\d*$")], ...] = Field(
         ("classes-1", "classes-2", "classes-2", "classes-3", "normal-3"), min_length=1
     )

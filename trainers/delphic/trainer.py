@@ -35,7 +35,10 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         )
         self.compatible: Tensor | None = None
         """(S, W) bool, once the worlds are fitted."""
+        self.best = torch.zeros(config.seeds, dtype=torch.int64)
+        """(S,): the compatible world that explains the log best."""
         self._delphic: Tensor | None = None
+        self._weights: Tensor | None = None
         self._about: dict[str, float] = {}
         return {name: self.factory.head(self.spec.action.width, config.seeds) for name in ("q", "plain")}
 
@@ -52,6 +55,11 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         if self.compatible is None:
             self._fit(fit)
         self._delphic = self._uncertainty(fit)
+        if self.config.adjust:
+            weights = fit.adjustment()
+            self._weights = weights[torch.arange(len(self.seeds)), self.best]
+            used = self._weights[:, torch.from_numpy(np.asarray(experience.transitions))]
+            self._about["worlds/adjustment"] = float((used - 1).abs().mean())
 
     def _fit(self, fit: WorldFit) -> None:
         config = self.config
@@ -60,6 +68,7 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         self.compatible = compatible(judged, config.tolerance, config.marginal_tolerance)
         if not self.compatible.any(-1).all():
             raise BadInput(_none(judged, config))
+        self.best = judged.log_likelihood.masked_fill(~self.compatible, -torch.inf).argmax(-1)
         self.worlds.requires_grad_(False)
         self._about = {
             "worlds/compatible": float(self.compatible.sum(-1).float().mean()),
@@ -90,15 +99,15 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
     def losses(self, batch: Batch) -> Sequence[Objective]:
         assert self._delphic is not None
         allowed = None if batch.allowed is None else batch.allowed[:, :, 0]
-        delphic = self._delphic[torch.arange(len(self.seeds))[:, None], batch.transitions]
+        delphic = self._delphic.gather(1, batch.transitions)
+        weights = None if self._weights is None else self._weights.gather(1, batch.transitions)
         objectives, choices = [], []
         for name, penalty in (("q", self.config.penalty), ("plain", 0.0)):
             targets = penalised_target(self._targets(name, batch), delphic, penalty)
             q = self.networks[name](batch.observations)
             choices.append(masked(q.detach(), allowed).argmax(-1))
-            objectives.append(
-                Objective((name,), cql_loss(q, batch.actions[..., 0], targets, allowed, self.config.alpha))
-            )
+            terms = cql_loss(q, batch.actions[..., 0], targets, allowed, self.config.alpha, weights)
+            objectives.append(Objective((name,), terms))
         self._changed.append((choices[0] != choices[1]).float().mean())
         return objectives
 
@@ -121,6 +130,7 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         return super().state_dict() | {
             "worlds": self.worlds.state_dict(),
             "compatible": self.compatible,
+            "best": self.best,
             "about": dict(self._about),
         }
 
@@ -130,7 +140,8 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
             self.worlds.load_state_dict(state["worlds"])
         except RuntimeError as error:
             raise BadInput(f"the checkpoint is of other worlds than trainer.worlds: {error}") from error
-        self.compatible, self._about, self._delphic = state["compatible"], dict(state["about"]), None
+        self.compatible, self.best, self._about = state["compatible"], state["best"], dict(state["about"])
+        self._delphic = None
 
 
 def _none(fit: Fit, config: AlgorithmConfig) -> str:

@@ -45,3 +45,14 @@ def disagreement(values: Tensor, compatible: Tensor) -> Disagreement:
     noise = (interaction.square().mean(2) * share).sum(1) / (bootstraps - 1)
     delphic = torch.where(count > 1, between - noise, 0.0).clamp_min(0.0)
     return Disagreement(between, epistemic, delphic)
+
+
+def adjustment_weights(posterior: Tensor, log_given_state: Tensor, log_taken: Tensor, most: float) -> Tensor:
+    """E_{q(z | episode)} pi_b(a | s) / pi_b(a | s, z), at most `most`: (K, M, B) each -> (K, B).
+
+    `log_taken`: log pi_b(a | s, z) of the logged action. Transitions of (s, a) are met with p(z | s, a), a policy that
+    does not see z meets p(z | s); their ratio is that of the probabilities of the action (back-door adjustment by
+    inverse propensity, stabilised by pi_b(a | s)). Without a confounder it is 1.
+    """
+    log_marginal = torch.logsumexp(log_given_state + log_taken, 1, keepdim=True)
+    return (posterior * torch.exp(log_marginal - log_taken)).sum(1).clamp_max(most)

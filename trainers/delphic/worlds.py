@@ -12,6 +12,7 @@ from refork.replay.seeding import generator
 from refork.trainers.delphic.config import AlgorithmConfig
 from refork.trainers.delphic.episodes import Episodes
 from refork.trainers.delphic.gate import Fit, episode_log_likelihood, excess_variation
+from refork.trainers.delphic.uncertainty import adjustment_weights
 from torch import Tensor
 
 CHUNK = 4096
@@ -147,6 +148,24 @@ class WorldFit:
         values = worlds.values(worlds.by_bootstrap(seen), worlds.by_bootstrap(worlds.nodes))
         mean = (weights * values).sum(1) * self.episodes.reward_scale  # (K * b, B, A)
         return mean.unflatten(0, (len(self.seeds), self.count, self.config.bootstraps))
+
+    @torch.no_grad()
+    def adjustment(self) -> Tensor:
+        """(S, W, N): weight of each transition in each world; 1 outside the training part."""
+        worlds, numbers = self.worlds, self.episodes.transitions
+        episodes, local = np.unique(self.episodes.log.episode[numbers], return_inverse=True)
+        posterior = torch.softmax(self._joint(episodes)[0], 1)  # (K, M, E)
+        weights = torch.ones(len(worlds.nodes), len(self.episodes.log))
+        for start in range(0, len(numbers), CHUNK):
+            chunk = torch.from_numpy(numbers[start : start + CHUNK])
+            seen = self.episodes.seen(chunk.expand(len(self.seeds), -1), self.count)
+            weights[:, chunk] = adjustment_weights(
+                posterior[..., torch.from_numpy(local[start : start + CHUNK])],
+                worlds.log_given_state(seen.observations),
+                worlds.log_taken(seen),
+                self.config.most_weight,
+            )
+        return weights.unflatten(0, (len(self.seeds), self.count))
 
     def _draws(self, purpose: str, count: int, steps: int, size: int) -> Iterator[np.ndarray]:
         """`steps` arrays (S, size) of numbers below `count`."""

@@ -28,8 +28,8 @@ def _made(log: object, **options: object) -> Trainer:
 @cache
 def _trained(gamma: float) -> tuple[Trainer, dict[str, float]]:
     torch.set_num_threads(1)
-    trainer = _made(log_of(gamma, 500))
-    return trainer, trainer.update(0, [experience_of(log_of(gamma, 500))])
+    trainer = _made(log_of(gamma, 300))
+    return trainer, trainer.update(0, [experience_of(log_of(gamma, 300))])
 
 
 def test_the_log_prefers_the_wrong_action() -> None:
@@ -47,9 +47,24 @@ def test_worlds_disagree_about_confounded_values_and_not_about_others() -> None:
     assert confounded["worlds/epistemic"] < 0.1 * confounded["worlds/delphic"]
 
 
+@pytest.mark.parametrize(("gamma", "chosen"), [(5.0, 1), (1.0, 0)])
+def test_the_log_alone_is_believed_unless_adjusted_for_the_best_world(gamma: float, chosen: int) -> None:
+    """Action 0 is the better one in truth, with and without a confounder."""
+    log = log_of(gamma, 300)
+    assert _greedy(_trained(gamma)[0]) == chosen
+    trainer = _made(log, adjust=True, penalty=0.0)
+    metrics = trainer.update(0, [experience_of(log)])
+    assert _greedy(trainer) == 0
+    assert metrics["worlds/adjustment"] < 0.1 if gamma == 1 else metrics["worlds/adjustment"] > 0.3
+
+
+def _greedy(trainer: Trainer) -> int:
+    return int(trainer.networks["q"](torch.ones(1, 1, 1)).argmax())
+
+
 def test_a_narrow_tolerance_leaves_the_worlds_that_explain_the_log() -> None:
-    trainer = _made(log_of(5.0, 500), tolerance=0.05, steps_per_update=1)
-    assert trainer.update(0, [experience_of(log_of(5.0, 500))])["worlds/compatible"] == 2
+    trainer = _made(log_of(5.0, 300), tolerance=0.05, steps_per_update=1)
+    assert trainer.update(0, [experience_of(log_of(5.0, 300))])["worlds/compatible"] == 2
     assert trainer.compatible is not None
     assert trainer.compatible.tolist() == [[False, True, True]]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from refork.trainers.delphic.loss import penalised_target
-from refork.trainers.delphic.uncertainty import disagreement
+from refork.trainers.delphic.uncertainty import adjustment_weights, disagreement
 
 ALL = torch.tensor([[True, True]])
 
@@ -58,3 +58,15 @@ def test_noise_of_bootstraps_is_not_taken_for_disagreement() -> None:
 
 def test_the_target_is_lowered_by_lambda_times_the_variance() -> None:
     assert penalised_target(torch.tensor([[1.0]]), torch.tensor([[0.25]]), 2.0).item() == 0.5
+
+
+def test_adjustment_weighs_by_the_ratio_of_the_action_s_probabilities() -> None:
+    """z is yes in half; taken with .2 (no), .8 (yes): on the whole .5. The episode surely has z = no."""
+    taken = torch.log(torch.tensor([[[0.2], [0.8]]]))
+    half = torch.log(torch.full((1, 2, 1), 0.5))
+    no, yes, unsure = (torch.tensor([[[p], [1 - p]]]) for p in (1.0, 0.0, 0.2))
+    assert adjustment_weights(no, half, taken, 10.0).item() == pytest.approx(2.5)
+    assert adjustment_weights(yes, half, taken, 10.0).item() == pytest.approx(0.625)
+    assert adjustment_weights(no, half, taken, 2.0).item() == 2.0
+    # of those who took it a fifth has z = no: weighted by the posterior the mean is 1
+    assert adjustment_weights(unsure, half, taken, 10.0).item() == pytest.approx(1.0)
