@@ -16,6 +16,7 @@ from refork.agents.q_networks import LogNetworks
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.replay.seeding import generator
 from refork.replay.transitions import LoggedExperience
+from refork.trainers.flat_stack import FlatStack
 from refork.trainers.log_batch import Batch, Minibatches
 from refork.trainers.offline_config import OfflineConfig
 from refork.trainers.schedule import Schedule
@@ -51,7 +52,10 @@ class OfflineTrainer(ABC, Generic[Config]):
         self.networks = nn.ModuleDict(dict(self.build()))
         self.targets = nn.ModuleDict({name: copy.deepcopy(self.networks[name]) for name in self.targeted})
         self.targets.requires_grad_(False)
-        self.optimiser = torch.optim.Adam(self.networks.parameters(), lr=config.learning_rate, fused=True)
+        self._flat = {name: FlatStack(network, config.seeds) for name, network in self.networks.items()}
+        self._flat_targets = {name: FlatStack(network, config.seeds) for name, network in self.targets.items()}
+        stepped = [flat for stack in self._flat.values() for flat in stack.flats]
+        self.optimiser = torch.optim.Adam(stepped, lr=config.learning_rate, fused=True)
         self._minibatches = Minibatches(self.seeds, config.gamma)
         self._noise: list[torch.Generator] = []
         self._done = 0
@@ -110,37 +114,27 @@ class OfflineTrainer(ABC, Generic[Config]):
 
     def _step(self, batch: Batch) -> dict[str, Tensor]:
         row: dict[str, Tensor] = {}
-        gradients: dict[nn.Parameter, Tensor] = {}
+        learning = []
         for names, terms in self.losses(batch):
-            mine = [p for name in names for p in self.networks[name].parameters()]
-            found = torch.autograd.grad(terms.total.sum(), mine)
-            gradients |= dict(zip(mine, found, strict=True))
+            stacks = [self._flat[name] for name in names]
+            found = iter(torch.autograd.grad(terms.total.sum(), [p for stack in stacks for p in stack.parameters]))
+            learning += [(stack, [next(found) for _ in stack.parameters]) for stack in stacks]
             row |= {f"loss/{'+'.join(names)}/{key}": value.detach() for key, value in vars(terms).items()}
-        self._clip(list(gradients.values()))
-        for parameter in self.networks.parameters():
-            parameter.grad = gradients.get(parameter)
+        for stack in self._flat.values():
+            stack.rest()
+        for stack, gradients in learning:
+            stack.take(gradients, self.config.max_grad_norm)
         self.optimiser.step()
         self._done += 1
         self._move_targets()
         return row
 
-    def _clip(self, gradients: Sequence[Tensor]) -> None:
-        """The norm of each seed by itself, so that one cannot slow down another."""
-        by_seed = [g.view(self.config.seeds, -1) for g in gradients]
-        norms = torch.stack([g.square().sum(1) for g in by_seed]).sum(0).sqrt()
-        factors = (self.config.max_grad_norm / norms.clamp_min(1e-12)).clamp_max(1.0)[:, None]
-        for g in by_seed:
-            g.mul_(factors)
-
-    @torch.no_grad()
     def _move_targets(self) -> None:
         config = self.config
         if not self.targeted or self._done % config.target_every:  # type: ignore[attr-defined]
             return
-        for name in self.targeted:
-            pairs = zip(self.targets[name].parameters(), self.networks[name].parameters(), strict=True)
-            for kept, now in pairs:
-                kept.lerp_(now, config.target_rate)  # type: ignore[attr-defined]
+        for name, stack in self._flat_targets.items():
+            stack.follow(self._flat[name], config.target_rate)  # type: ignore[attr-defined]
 
     def normal(self, *shape: int) -> Tensor:
         """(S, *shape) of standard normal numbers; each seed has a stream of its own."""

@@ -25,7 +25,7 @@ class OfflineConfig(TrainerConfig):
     learning_rate: float = Field(3e-4, gt=0)
     """Adam's step size."""
     max_grad_norm: float = Field(10.0, gt=0)
-    """Gradient norm clip, of each seed by itself."""
+    """Gradient norm clip, of each network and seed by itself."""
     seeds: int = Field(1, ge=1)
     """Trainings stacked in one pass, each with its own initial weights and minibatches; their spread is reported."""
     steps_per_update: int = Field(500, ge=1)

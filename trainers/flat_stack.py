@@ -1,0 +1,70 @@
+"""The parameters of stacked networks as few long tensors: clipping, Adam and moving a target are one operation each.
+
+On small networks those operations, a tensor at a time, cost as much as the gradients themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+ALONE = 1 << 17
+"""Numbers a member from which a parameter keeps its own memory: it gains nothing, and look-ups want it contiguous."""
+
+
+class FlatStack:
+    """Owns the memory of a network's parameters, each (K, ...) with the same seeds in front; it goes on as before."""
+
+    def __init__(self, network: nn.Module, seeds: int) -> None:
+        self._seeds = seeds
+        self.parameters = list(network.parameters())
+        self.flats: list[nn.Parameter] = []
+        """(K, numbers) each: what the optimiser steps."""
+        self._gradients: list[Tensor] = []
+        views: dict[nn.Parameter, Tensor] = {}
+        for group in _groups(self.parameters):
+            flat = nn.Parameter(torch.cat([p.detach().reshape(len(p), -1) for p in group], 1))
+            gradient = torch.zeros_like(flat)
+            for p, now, its in zip(group, _views(flat.data, group), _views(gradient, group), strict=True):
+                p.data, views[p] = now, its
+            self.flats.append(flat)
+            self._gradients.append(gradient)
+        self._views = [views[p] for p in self.parameters]
+
+    def take(self, gradients: Sequence[Tensor], limit: float) -> None:
+        """Let the optimiser see these gradients of `parameters`, each seed's shortened to a norm of at most `limit`."""
+        torch._foreach_copy_(self._views, list(gradients))
+        by_seed = [g.view(self._seeds, -1) for g in self._gradients]
+        norms = torch.stack([torch.linalg.vector_norm(g, dim=1) for g in by_seed]).norm(dim=0)
+        factors = (limit / norms.clamp_min(1e-12)).clamp_max(1.0)[:, None]
+        for flat, gradient, g in zip(self.flats, self._gradients, by_seed, strict=True):
+            g.mul_(factors)
+            flat.grad = gradient
+
+    def rest(self) -> None:
+        """The optimiser leaves the network as it is."""
+        for flat in self.flats:
+            flat.grad = None
+
+    @torch.no_grad()
+    def follow(self, leader: FlatStack, rate: float) -> None:
+        """Move by `rate` of the way to a network of the same shape."""
+        for kept, now in zip(self.flats, leader.flats, strict=True):
+            kept.lerp_(now, rate)
+
+
+def _groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Those that share a tensor: the same members in front, and not large."""
+    groups: dict[tuple[int, int], list[nn.Parameter]] = {}
+    for number, p in enumerate(parameters):
+        alone = p[0].numel() >= ALONE
+        groups.setdefault((len(p), number if alone else -1), []).append(p)
+    return list(groups.values())
+
+
+def _views(flat: Tensor, group: Sequence[nn.Parameter]) -> list[Tensor]:
+    """(K, numbers) -> each parameter's shape, over the same memory."""
+    parts = flat.split([p[0].numel() for p in group], 1)
+    return [part.unflatten(1, p.shape[1:]) if p.ndim > 1 else part[:, 0] for part, p in zip(parts, group, strict=True)]
