@@ -12,7 +12,7 @@ import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, ActionSpec, LogSpec, ObservationSpec
 from refork.envs.multi.rollout import Draw, sample
-from refork.envs.multi.skill import SkilledSimulator
+from refork.envs.multi.skill import SkilledSimulator, aim
 
 MOVES = np.array([-1, -0.5, -0.1, -0.05, -0.01, 0, 0.01, 0.05, 0.1, 0.5, 1])
 START = 2.0
@@ -72,7 +72,7 @@ class Line:
         """Probabilities (B, n, 11)."""
 
         def act(observations: np.ndarray, _allowed: np.ndarray | None) -> np.ndarray:
-            ruled = np.eye(len(MOVES))[self.rule(observations, skill)]  # (B, n) -> (B, n, 11)
+            ruled = np.eye(len(MOVES))[self.rule(observations, aim(skill))]  # (B, n) -> (B, n, 11)
             return skill * ruled + (1 - skill) / len(MOVES)
 
         return act

@@ -8,7 +8,7 @@ import numpy as np
 from refork.envs.log_spec import Act
 from refork.envs.multi.particles import DAMPING, DIRECTIONS, DT, SENSITIVITY, Actions, Particles
 from refork.envs.multi.rollout import Draw, sample
-from refork.envs.multi.skill import SkilledSimulator
+from refork.envs.multi.skill import SkilledSimulator, aim
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import truncnorm
 
@@ -18,23 +18,23 @@ COAST = DT / DAMPING
 """Way that is left of a velocity of 1 without further force."""
 
 
-def goals(observations: np.ndarray, n: int, skill: float) -> np.ndarray:
+def goals(observations: np.ndarray, n: int, reach: float) -> np.ndarray:
     """(B, n, 6 n) -> (B, n, 2): where each agent is to go, as seen from it: landmarks drawn to the middle of the field
-    by 1 - skill, each to one agent, so that the sum of squared ways is least."""
+    by 1 - reach, each to one agent, so that the sum of squared ways is least."""
     positions = observations[:, :, 2:4].astype(np.float64)
     landmarks = observations[:, :, 4 : 4 + 2 * n].reshape(len(positions), n, n, 2) + positions[:, :, None]
-    ways = skill * landmarks - positions[:, :, None]  # (B, agent, landmark, 2)
+    ways = reach * landmarks - positions[:, :, None]  # (B, agent, landmark, 2)
     chosen = np.stack([linear_sum_assignment(cost)[1] for cost in np.square(ways).sum(-1)])
     return np.take_along_axis(ways, chosen[:, :, None, None], 2)[:, :, 0]
 
 
-def steering(observations: np.ndarray, n: int, skill: float) -> np.ndarray:
+def steering(observations: np.ndarray, n: int, reach: float) -> np.ndarray:
     """(B, n, 2): the force after which an agent, coasting, comes to rest at its goal, within [-1, 1].
 
     Way left after this step and without further force: way - (DT + COAST (1 - DAMPING)) v - COAST DT SENSITIVITY u = 0.
     """
     velocities = observations[:, :, :2].astype(np.float64)
-    left = goals(observations, n, skill) - (DT + COAST * (1 - DAMPING)) * velocities
+    left = goals(observations, n, reach) - (DT + COAST * (1 - DAMPING)) * velocities
     return np.clip(left / (COAST * DT * SENSITIVITY), -1.0, 1.0)
 
 
@@ -55,13 +55,13 @@ class Navigation(Particles):
         return lambda observations, _allowed: steering(observations, self.n, 1.0).astype(np.float32)
 
     def _probabilities(self, observations: np.ndarray, skill: float) -> np.ndarray:
-        ruled = np.eye(len(DIRECTIONS))[nearest_direction(steering(observations, self.n, skill))]
+        ruled = np.eye(len(DIRECTIONS))[nearest_direction(steering(observations, self.n, aim(skill)))]
         return skill * ruled + (1 - skill) / len(DIRECTIONS)
 
     def draw(self, skill: float) -> Draw:
         if self.spec.action.kind == "discrete":
             return lambda observations, rng: sample(self._probabilities(observations, skill), rng)
-        return lambda observations, rng: spread_around(steering(observations, self.n, skill), skill, rng)
+        return lambda observations, rng: spread_around(steering(observations, self.n, aim(skill)), skill, rng)
 
 
 def spread_around(centres: np.ndarray, skill: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """A simulator of several agents whose logs are of four qualities.
 
 Whoever acts has a skill between 0 and 1: with probability 1 - skill an agent moves at random, independent of the
-others, else by a rule that aims at `skill` of the way to what is best. Noise alone would make poor logs of good
-decisions: the likeliest action would still be the best one.
+others, else by a rule that aims at (1 + skill) / 2 of the way to what is best. Noise alone would make poor logs of
+good decisions: the likeliest action would still be the best one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ EPISODES = 512
 """Behind a Monte Carlo truth."""
 LEVELS = 8
 """Skills from 0 to that of `medium` whose episodes are the log `medium_replay`, in this order."""
+
+
+def aim(skill: float) -> float:
+    """How far the rule aims, as a share of the way from the worst place to the best."""
+    return (1 + skill) / 2
 
 
 class SkilledWorld(World[Any], Protocol):
