@@ -1,0 +1,160 @@
+"""Policy, guard and fallback as one object, for the moment of a decision; numpy only.
+
+>>> import numpy as np
+>>> from refork.agents.density import fit_density
+>>> from refork.agents.guard import GuardedPolicy
+>>> from refork.agents.guard_checks import InSupport
+>>> from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
+>>> spec = LogSpec("", ObservationSpec("states", 2), ActionSpec("discrete", (3,), ("dose",)), "survival")
+>>> states, doses = np.array([0] * 50 + [1] * 50), np.array([0] * 50 + [1] * 50)
+>>> guard = InSupport(fit_density(spec, states, doses[:, None], percentile=5.0, most=100, seed=0))
+>>> always_two = lambda states, allowed: np.eye(3)[np.full(len(states), 2)][:, None]
+>>> clinician = lambda states, allowed: np.eye(3)[states][:, None]
+>>> decision = GuardedPolicy(spec, always_two, [guard], clinician).act(history=[0, 1])
+>>> decision.action, decision.vetoed
+(1, True)
+>>> print(decision.reason)
+dose 2 vetoed: it is rarely or never given in situations like this one (0 of the least density accepted); clinicians' \
+usual dose 1 instead
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from refork.agents.guard_checks import Check, Situation
+from refork.envs.forkable import BadInput
+from refork.envs.log_spec import Act, LogSpec
+
+Dose = int | tuple[float, ...]
+"""A discrete action's number, or the doses of a continuous one."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is done, and why."""
+
+    action: Dose
+    reason: str
+    vetoed: bool
+    recommended: Dose
+    """What the policy alone would do."""
+
+
+@dataclass(frozen=True)
+class Veto:
+    """One line of the log of vetoes."""
+
+    decision: int
+    """How many decisions were made before."""
+    observation: list[float]
+    """The situation, as its named columns; of a bare state its number."""
+    recommended: Dose
+    action: Dose
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+class GuardedPolicy:
+    """Does what the policy recommends unless a check of the guard says why not; then what the clinician would do.
+
+    For one decision maker. `vetoes` holds every veto; `on_veto` is told each as it happens (`cluster/guarded.py` writes
+    them to a file). Raises BadInput for a log of several decision makers.
+    """
+
+    def __init__(
+        self,
+        spec: LogSpec,
+        policy: Act,
+        guard: Sequence[Check],
+        fallback: Act | None,
+        *,
+        state_features: np.ndarray | None = None,
+        on_veto: Callable[[Veto], None] = lambda veto: None,
+    ) -> None:
+        if spec.action.agents != 1 or spec.observation.per_agent:
+            raise BadInput("a guarded policy is defined for one decision maker with one observation")
+        self.spec, self.policy, self.guard, self.fallback = spec, policy, tuple(guard), fallback
+        self.vetoes: list[Veto] = []
+        self._features, self._on_veto, self._made = state_features, on_veto, 0
+
+    def act(
+        self, history: Sequence[Any] | np.ndarray, logged: Dose | None = None, allowed: np.ndarray | None = None
+    ) -> Decision:
+        """Decide in the last of the observations of `history` (the policies here look at no more).
+
+        `logged`: what the clinician ordered, if it is known: it is the fallback then. `allowed` (A,): actions that can
+        be taken. Raises BadInput for an empty history, an observation of another shape or with values that are not
+        numbers and no `logged` to fall back to.
+        """
+        situation = self._situation(history, allowed)
+        number, self._made = self._made, self._made + 1
+        if (missing := self._missing(situation)) is not None:
+            if logged is None:
+                raise BadInput(f"{missing}; give the clinician's order as `logged`, or a complete observation")
+            return self._veto(number, situation, logged, logged, f"no recommendation: {missing}; the clinician's order")
+        recommended = self._chosen(self.policy, situation)
+        reasons = [
+            why for check in self.guard if (why := check.why_not(situation, np.asarray(recommended))) is not None
+        ]
+        if not reasons:
+            return Decision(
+                recommended, f"{self._named(recommended)} recommended, nothing against it", False, recommended
+            )
+        action, whose = self._instead(situation, logged)
+        text = f"{self._named(recommended)} vetoed: {'; '.join(reasons)}; {whose} {self._named(action)} instead"
+        return self._veto(number, situation, recommended, action, text)
+
+    def _situation(self, history: Sequence[Any] | np.ndarray, allowed: np.ndarray | None) -> Situation:
+        if not len(history):
+            raise BadInput("history: it has no observation; give at least the current one")
+        observation, spec = np.asarray(history[-1])[None], self.spec.observation
+        mask = None if allowed is None else np.asarray(allowed, bool)[None, None]
+        if spec.kind == "vector":
+            if observation.shape != (1, spec.size):
+                raise BadInput(f"history: an observation has {spec.size} columns, got shape {observation.shape[1:]}")
+            return Situation(observation.astype(np.float32), observation[0].astype(np.float64), mask)
+        if observation.shape != (1,) or not 0 <= int(observation[0]) < spec.size:
+            raise BadInput(f"history: an observation is a state from 0 to {spec.size - 1}, got {history[-1]!r}")
+        known = np.zeros(0) if self._features is None else self._features[int(observation[0])]
+        return Situation(observation.astype(np.int64), known, mask)
+
+    def _missing(self, situation: Situation) -> str | None:
+        bad = np.flatnonzero(~np.isfinite(situation.features))
+        if not len(bad):
+            return None
+        names = self.spec.observation.names
+        return "not a number: " + ", ".join(names[k] if k < len(names) else f"column {k}" for k in bad)
+
+    def _chosen(self, act: Act, situation: Situation) -> Dose:
+        """The likeliest action, or the doses."""
+        found = act(situation.observation, situation.allowed)[0, 0]
+        if self.spec.action.kind == "discrete":
+            return int(found.argmax())
+        return tuple(float(dose) for dose in found)
+
+    def _instead(self, situation: Situation, logged: Dose | None) -> tuple[Dose, str]:
+        if logged is not None:
+            return logged, "the clinician's order"
+        if self.fallback is None:
+            raise BadInput(
+                "the recommendation was vetoed and there is no fallback; give the clinician's order as `logged`"
+            )
+        return self._chosen(self.fallback, situation), "clinicians' usual"
+
+    def _named(self, action: Dose) -> str:
+        name = self.spec.action.names[0] if self.spec.action.names else "action"
+        return f"{name} {action if isinstance(action, int) else ', '.join(f'{dose:.4g}' for dose in action)}"
+
+    def _veto(self, number: int, situation: Situation, recommended: Dose, action: Dose, reason: str) -> Decision:
+        seen = situation.features if len(situation.features) else situation.observation
+        veto = Veto(number, [float(x) for x in seen], recommended, action, reason)
+        self.vetoes.append(veto)
+        self._on_veto(veto)
+        return Decision(action, reason, True, recommended)
