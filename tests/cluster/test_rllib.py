@@ -24,6 +24,8 @@ from refork.envs.graph_game.instance import AGENTS
 from refork.envs.graph_game.observe import NODE_FEATURES, SITE_FEATURES, observe
 
 # isort: split
+from ray.rllib.algorithms.ppo.ppo import PPOConfig
+from ray.rllib.connectors.env_to_module.flatten_observations import FlattenObservations
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.env_context import EnvContext
 from ray.rllib.evaluation.postprocessing import Postprocessing
@@ -50,6 +52,32 @@ def test_rllib_knows_every_environment() -> None:
     game = _global_registry.get(ENV_CREATOR, GRAPH_GAME)(EnvContext({"task": TASKS[0]}, 0))
     assert type(game) is GraphGameMultiAgentEnv
     assert _global_registry.contains(ENV_CREATOR, "refork/SWE-v0")
+
+
+@pytest.mark.parametrize("options", [{"observe": "state"}, {"observe": "features", "factored": True}])
+def test_rllib_trains_on_patients(options: dict[str, Any], local_ray: None) -> None:
+    """State numbers need RLlib's own connector that flattens them; two actions a step are fine as they are."""
+    register_environments()
+    flatten = options["observe"] == "state"
+    config = (
+        PPOConfig()
+        .environment("refork/SepsisSCM-v0", env_config={"task": "any", **options})
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=4,
+            env_to_module_connector=(lambda *_, **__: FlattenObservations()) if flatten else None,
+        )
+        .learners(num_learners=0)
+        .training(train_batch_size_per_learner=256, minibatch_size=128, num_epochs=1)
+    )
+    algorithm = config.build_algo()
+    try:
+        found = algorithm.train()["env_runners"]
+        assert found["num_episodes"] > 5
+        assert 1 <= found["episode_len_min"] <= found["episode_len_max"] <= 20
+        assert -1 <= found["episode_return_mean"] <= 1
+    finally:
+        algorithm.stop()
 
 
 def test_both_agents_act_in_every_step_and_end_in_the_last() -> None:
