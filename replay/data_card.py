@@ -135,7 +135,7 @@ def _log_warnings(log: Transitions) -> list[str]:
     if (taken == taken[:1]).all():
         found.append("all logged actions are equal: training will refuse this log")
     if (log.rewards == log.rewards[:1]).all():
-        found.append("the reward is constant: training will refuse this log")
+        found.append("the reward is constant: only how long an episode lasts can tell policies apart")
     if (log.lengths == 1).all():
         found.append("every row is the end of its episode: is the column of ends the right one?")
     if not log.terminated.any():
@@ -161,6 +161,8 @@ def _note_warnings(notes: Mapping[str, Any]) -> list[str]:
     found = []
     if both := notes.get("both_ends"):
         found.append(f"{both} episodes are both terminated and truncated: they count as terminated")
+    if unmarked := notes.get("unmarked_ends"):
+        found.append(f"{unmarked} episodes stop without being terminated or truncated: they count as truncated")
     if dropped := notes.get("dropped_decisions"):
         lost = notes.get("dropped_rewards", 0)
         found.append(

@@ -108,8 +108,15 @@ def check_learnable(log: LogArrays, transitions: np.ndarray, name: str) -> None:
             "nothing says what another action leads to; collect a log with more than one"
         )
     rewards = log.rewards[transitions]
-    if (rewards == rewards[:1]).all():
+    if (rewards == rewards[:1]).all() and not _length_matters(log, transitions):
         raise BadInput(
             f"{name}: all {len(transitions)} rewards are {float(rewards[0]):g}: every policy is worth the same; "
             "check which column is declared as the reward"
         )
+
+
+def _length_matters(log: LogArrays, transitions: np.ndarray) -> bool:
+    """Whether a constant reward still tells policies apart: it is not 0, and episodes end at different times."""
+    ends = transitions[log.terminated[transitions]]
+    lengths = np.diff(log.starts)[np.searchsorted(log.starts, ends, side="right") - 1]
+    return bool(log.rewards[transitions[0]]) and len(np.unique(lengths)) > 1

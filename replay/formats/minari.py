@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ def write(log: Transitions, path: Path) -> list[Path]:
         numbers = range(first, min(first + 1024, log.episodes))
         storage.update_episodes(_buffer(log, e) for e in numbers)
         storage.update_episode_metadata(({PATIENT: _patient(log, e)} for e in numbers), numbers)
-    storage.update_metadata({arrays.KEY: arrays.kept_for(log.spec), "dataset_id": f"{path.name}-v0"})
+    about = {"dataset_id": f"{path.name}-v0", "minari_version": version("minari")}
+    storage.update_metadata({arrays.KEY: arrays.kept_for(log.spec), **about})
     return [path]
 
 

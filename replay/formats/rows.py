@@ -103,6 +103,8 @@ class Notes:
     """Missing observations by column; how they were filled is the schema's."""
     both_ends: int = 0
     """Episodes both terminated and truncated: termination won."""
+    unmarked_ends: int = 0
+    """Episodes that stop without a mark, with what followed: they count as cut."""
     dropped_decisions: int = 0
     """Last decisions of cut episodes: no observation follows them."""
     dropped_rewards: int = 0
@@ -247,8 +249,10 @@ class Assembler:
         terminated = self._flags(rows.terminated, last, decided, self._names.terminated)
         truncated = self._flags(rows.truncated, last, decided, self._names.truncated)
         self.notes.both_ends += int((terminated & truncated).sum())
-        columns = self._schema.columns
-        if (columns is None or columns.truncated) and (neither := ~(terminated | truncated)).any():
+        neither, columns = ~(terminated | truncated), self._schema.columns
+        if columns is None:  # what followed is in the file, so the record was cut there
+            self.notes.unmarked_ends += int(neither.sum())
+        elif columns.truncated and neither.any():
             row = int(last[np.argmax(neither)])
             expected = f"1 here or in {self._names.truncated!r}: it is the last decision of its episode"
             raise self._place.fault(row, self._names.terminated, "0", expected)
