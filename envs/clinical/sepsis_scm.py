@@ -138,8 +138,6 @@ class SepsisScm:
 
 
 def _check(hide: Sequence[str], strength: float, softness: float, clinician_softness: float, gamma: float) -> None:
-    if isinstance(hide, str):
-        raise BadInput(f'hide: expected a list of names, got "{hide}"; write ["{hide}"]')
     if unknown := [name for name in hide if name not in ("diabetes", "glucose")]:
         raise BadInput(f"hide: diabetes and glucose can be hidden, not {', '.join(map(str, unknown))}")
     if not 1 <= strength < np.inf:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError, validate_call
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Simulator
 
@@ -23,8 +25,13 @@ def open_simulator(env_id: str, options: Mapping[str, Any]) -> Simulator:
     if env_id not in SIMULATORS:
         raise BadInput(f"no simulator {env_id!r}; there are: {', '.join(SIMULATORS)}")
     module, _, name = SIMULATORS[env_id].partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    simulator: Simulator = kind.__new__(kind)
     try:
-        simulator: Simulator = getattr(importlib.import_module(module), name)(**options)
-    except TypeError as error:
-        raise BadInput(f"options of {env_id}: {error}") from error
+        validate_call(kind.__init__)(simulator, **options)  # by its annotations: "yes" is no number of steps
+    except ValidationError as error:
+        first = error.errors()[0]
+        known = ", ".join(list(inspect.signature(kind).parameters)) or "none"
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"options of {env_id}: {where}: {first['msg']}; there are: {known}") from error
     return simulator

@@ -174,11 +174,13 @@ def test_the_recorded_probabilities_are_those_of_who_acted_who_knows_the_diabete
     [
         ({"hide": ("oxygen",)}, "hide: diabetes and glucose can be hidden, not oxygen"),
         ({"gamma": 0.0}, "gamma: expected above 0"),
-        ({"colour": 1}, "options of refork/SepsisSCM-v0"),
+        ({"colour": 1}, "options of refork/SepsisSCM-v0: colour: .* there are: hide, published_glucose, strength"),
+        ({"strength": "high"}, "options of refork/SepsisSCM-v0: strength: "),
+        ({"factored": "perhaps"}, "options of refork/SepsisSCM-v0: factored: "),
         ({"strength": 0.5}, "strength: expected 1 or more, got 0.5"),
         ({"strength": float("nan")}, "strength"),
         ({"softness": 1.5}, r"softness: expected a share from 0 to 1, got 1\.5"),
-        ({"hide": "diabetes"}, "hide: expected a list"),
+        ({"hide": "diabetes"}, "options of refork/SepsisSCM-v0: hide: "),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:

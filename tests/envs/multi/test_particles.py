@@ -134,5 +134,5 @@ def test_qualities_are_ordered_and_their_probabilities_are_those_of_who_acted(ac
 def test_wrong_options_are_named() -> None:
     with pytest.raises(BadInput, match="n=1 of refork/Particles-v0"):
         open_simulator("refork/Particles-v0", {"n": 1})
-    with pytest.raises(BadInput, match="actions='both' of refork/Particles-v0: expected discrete or continuous"):
+    with pytest.raises(BadInput, match=r"options of refork/Particles-v0: actions: .*'discrete' or 'continuous'"):
         open_simulator("refork/Particles-v0", {"actions": "both"})
