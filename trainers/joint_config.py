@@ -27,3 +27,6 @@ class JointConfig(ValueConfig):
     """Continuous actions: deviation of the noise on what the target policy does, in half the range of an action."""
     target_clip: float = Field(0.5, ge=0)
     """Continuous actions: that noise stays within."""
+    shrink: float = Field(1e-3, ge=0)
+    """Continuous actions: weight of the actors' squared outputs before squashing, so that they leave the bounds again.
+    """

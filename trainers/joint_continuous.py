@@ -62,7 +62,8 @@ class JointContinuousTrainer(OfflineTrainer[Config]):
         terms = twin_terms(logged, self._targets(batch, own), gap, self.config.alpha)
         acts = torch.tanh(means).repeat_interleave(2, 0)[..., None, :]
         swept = twin_minimum(view.frozen().sweep(actions, acts).squeeze(-1))
-        return [*found, Objective(("q",), terms), Objective(("actors",), policy_terms(swept))]
+        policy = policy_terms(swept, means, self.config.shrink)
+        return [*found, Objective(("q",), terms), Objective(("actors",), policy)]
 
     @torch.no_grad()
     def _candidates(self, means: Tensor, own: AgentBatch) -> Candidates:

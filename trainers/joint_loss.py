@@ -70,9 +70,14 @@ class PolicyTerms:
     total: Tensor
     value: Tensor
     """Q_tot of what the actor does, the others as logged."""
+    size: Tensor
+    """Mean square of the actors' outputs."""
 
 
-def policy_terms(swept: Tensor) -> PolicyTerms:
-    """Counterfactual policy gradient: actors raise Q_tot(s, pi_i(s), a_D^{-i}), (S, B, n)."""
-    value = swept.mean((1, 2))
-    return PolicyTerms(-value, value)
+def policy_terms(swept: Tensor, outputs: Tensor, shrink: float) -> PolicyTerms:
+    """Counterfactual policy gradient: actors raise Q_tot(s, pi_i(s), a_D^{-i}), (S, B, n) - shrink * size.
+
+    `outputs`: (S, B, n, d), the actions before tanh.
+    """
+    value, size = swept.mean((1, 2)), outputs.square().mean((1, 2, 3))
+    return PolicyTerms(-value + shrink * size, value, size)
