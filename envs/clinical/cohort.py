@@ -108,8 +108,6 @@ class SyntheticCohort:
     behaviours = ("clinician", "protocol", "random", "never_treat")
 
     def __init__(self, channels: Literal["joint", "factored"] = "joint") -> None:
-        if channels not in ("joint", "factored"):
-            raise BadInput(f"channels of refork/SyntheticCohort-v0: joint or factored, got {channels!r}")
         self._joint = channels == "joint"
         action = ActionSpec("discrete", (25,), ("a:iv x a:vaso",))
         if not self._joint:

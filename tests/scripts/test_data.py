@@ -1,0 +1,134 @@
+"""`refork data` as a person runs it: cards, faults in one line, conversions, a job on a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from refork.replay.transitions import load
+
+from tests.replay.formats import files
+from tests.scripts.commands import refork, run_folder
+
+JOB = """\
+name = "own"
+[env]
+id = "refork/Logs-v0"
+tasks = "{log}"
+[agent]
+kind = "q_networks"
+[agent.options]
+hidden = [8]
+[trainer]
+kind = "cql"
+updates = 1
+steps_per_update = 2
+gamma = 1.0
+seeds = 1
+[tracking]
+wandb = "off"
+"""
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cohort")
+    assert refork(folder, "data", "cohort", "c.csv", "--patients", "60", "--seed", "1").returncode == 0
+    return folder
+
+
+def test_a_cohort_is_checked_and_its_card_written(cohort: Path) -> None:
+    done = refork(cohort, "data", "check", "c.csv", "--out", "card.json")
+    assert done.returncode == 0, done.stderr
+    card = json.loads((cohort / "card.json").read_text())
+    assert (card["patients"], card["episodes"], card["behaviour_known"]) == (60, 60, 1)
+    assert card["missing"]["o:BUN"] > 0
+    assert "60 terminated, 0 truncated" in done.stdout
+    assert card["content"][:16] in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines() if not line.startswith("warning")) <= 120
+
+
+@pytest.mark.parametrize(("kind", "name"), [("native", "n"), ("parquet", "n.parquet"), ("d4rl", "n.hdf5")])
+def test_a_cohort_is_converted(cohort: Path, kind: str, name: str, tmp_path: Path) -> None:
+    out = tmp_path / name
+    done = refork(cohort, "data", "convert", "c.csv", str(out), "--to", kind)
+    assert done.returncode == 0, done.stderr
+    assert refork(cohort, "data", "check", str(out), "--out", str(tmp_path / "card.json")).returncode == 0
+    assert json.loads((tmp_path / "card.json").read_text())["episodes"] == 60
+    again = refork(cohort, "data", "convert", "c.csv", str(out), "--to", kind)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr.startswith(f"refork: {out}: is there already")
+
+
+def test_a_log_is_collected(tmp_path: Path) -> None:
+    options = ("--behaviour", "random", "--episodes", "30", "--seed", "2", "--options.channels", "factored")
+    done = refork(tmp_path, "data", "collect", "refork/SyntheticCohort-v0", "log", *options)
+    assert done.returncode == 0, done.stderr
+    log = load(tmp_path / "log")
+    assert log.episodes == 30
+    assert log.spec.action.sizes == (5, 5)
+    assert log.behaviour.tolist() == pytest.approx([0.04] * len(log))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "none.csv"), "none.csv: there is no such file"),
+        (("check",), "name at least one file"),
+        (("collect", "refork/None-v0", "log"), "no simulator 'refork/None-v0'; there are: refork/"),
+        (("collect", "refork/SyntheticCohort-v0", "log", "--options.x", "1"), "options of refork/SyntheticCohort-v0"),
+        (("collect", "refork/SyntheticCohort-v0", "log", "--behaviour", "x"), "no behaviour 'x'"),
+        (("cohort", "c.csv", "--patients", "0"), "Must be >= 1"),
+        (("cohort", "c.txt"), "c.txt: the name of a csv file ends in .csv"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = refork(tmp_path, "data", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_fault_in_a_file_is_one_line(tmp_path: Path) -> None:
+    files.write(tmp_path, [*files.ROWS[:3], "s2,p2,0,60,4.0,4,3,-1"])
+    done = refork(tmp_path, "data", "check", "small.csv")
+    expected = "refork: small.csv: row 4, column 'a:vaso': found 3, expected an action 0 ... 2 (3 are declared)\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_a_missing_schema_shows_one_for_this_file(tmp_path: Path) -> None:
+    files.write(tmp_path)
+    (tmp_path / "small.schema.toml").rename(tmp_path / "mine.toml")
+    done = refork(tmp_path, "data", "check", "small.csv")
+    assert done.returncode == 2
+    assert 'actions = ["a:iv", "a:vaso"]' in done.stderr
+    assert refork(tmp_path, "data", "check", "small.csv", "--schema", "mine.toml").returncode == 0
+
+
+def test_a_patient_in_two_files_is_found(tmp_path: Path) -> None:
+    for part, rows in (("train", files.ROWS[:4]), ("test", files.ROWS[4:])):
+        (tmp_path / part).mkdir()
+        files.write(tmp_path / part, rows)
+    done = refork(tmp_path, "data", "check", "train/small.csv", "test/small.csv")
+    assert done.returncode == 2
+    assert "test/small.csv: 1 patients are also in train/small.csv (e.g. 'p1')" in done.stderr
+
+
+def test_a_job_reads_a_file_and_keeps_its_conversion(tmp_path: Path) -> None:
+    rows = [f"s{k},p{k},{step},{70 + k},{1.5 + step},{k % 5},{step},{k % 3}" for k in range(20) for step in (0, 1)]
+    files.write(tmp_path, rows)
+    (tmp_path / "job.toml").write_text(JOB.format(log="small.csv"))
+    done = refork(tmp_path, "train", "job.toml")
+    assert done.returncode == 0, done.stderr
+    assert (run_folder(tmp_path) / "metrics.jsonl").exists()
+    (kept,) = (tmp_path / ".refork" / "logs").iterdir()
+    assert load(kept).episodes == 20
+
+
+def test_training_on_one_action_is_refused(tmp_path: Path) -> None:
+    files.write(tmp_path, [f"s{k},p{k},{step},70,1,2,1,{k}" for k in range(20) for step in (0, 1)])
+    (tmp_path / "job.toml").write_text(JOB.format(log="small.csv"))
+    done = refork(tmp_path, "train", "job.toml")
+    assert done.returncode == 2
+    assert done.stderr.startswith("refork: the training part of the log: all 28 logged actions are equal ([2, 1])")
