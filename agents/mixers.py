@@ -36,11 +36,12 @@ class Mixing:
 
         `utilities`: (S, B, n, A); `actions`: (S, B, n) int64. Only what changes is mixed again.
         """
-        taken = utilities.gather(-1, actions[..., None])  # (S, B, n, 1)
-        before = self.bias + (taken * self.weights).sum(-2)  # (S, B, E)
-        change = (utilities - taken)[..., None] * self.weights[:, :, :, None]  # (S, B, n, A, E)
-        hidden = functional.elu(before[:, :, None, None] + change)
-        return torch.einsum("sbnae,sbe->sbna", hidden, self.out) + self.value[:, :, None, None]
+        own = utilities.gather(-1, actions[..., None]) * self.weights  # (S, B, n, E)
+        others = (self.bias + own.sum(-2))[:, :, None] - own
+        hidden = torch.addcmul(others[..., None, :], utilities[..., None], self.weights[..., None, :])
+        hidden = functional.elu(hidden, inplace=True)  # (S, B, n, A, E)
+        mixed = (hidden.flatten(2, 3) @ self.out[..., None]).view(utilities.shape)
+        return mixed + self.value[:, :, None, None]
 
 
 class MonotonicMixer(nn.Module):
