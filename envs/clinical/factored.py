@@ -13,11 +13,6 @@ def apart(actions: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     return np.stack(np.unravel_index(actions, tuple(sizes)), -1)
 
 
-def together(choices: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """(N, n) -> joint actions (N,)."""
-    return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(choices, -1, 0)), tuple(sizes)))
-
-
 def joint(shares: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Independent decision makers (S, n, width) -> the probabilities of joint actions (S, product of sizes)."""
     letters = string.ascii_lowercase[: len(sizes)]
