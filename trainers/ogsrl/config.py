@@ -50,6 +50,8 @@ class AlgorithmConfig(ValueConfig):
     """Steps over which costs are averaged: they discount by 1 - 1 / cost_horizon a step."""
     dual_rate: float = Field(0.05, gt=0)
     """How fast a multiplier grows with the excess over its budget, a gradient step."""
+    dual_gain: float = Field(10.0, ge=0)
+    """What the present excess adds to a multiplier at once; damps its swings (PID Lagrangian, arXiv 2007.03964)."""
     dual_max: float = Field(100.0, gt=0)
     """Bound of the multipliers, in standard deviations of the return per unit of cost."""
     rollout: int = Field(2, ge=0)

@@ -60,8 +60,10 @@ class GaussianWorld:
         }
 
     def _measure(self, log: Transitions, shown: np.ndarray) -> None:
-        seen = np.asarray(log.observations[log.rows(shown)])
-        self._bounds = torch.from_numpy(np.stack([seen.min(0), seen.max(0)]))
+        rows = log.rows(shown)
+        parts = [np.asarray(log.observations[r]) for r in (rows, rows + 1)]
+        bounds = [np.minimum(*(p.min(0) for p in parts)), np.maximum(*(p.max(0) for p in parts))]
+        self._bounds = torch.from_numpy(np.stack(bounds))
         rewards = np.asarray(log.rewards[shown], np.float64)
         self._reward = torch.tensor([rewards.mean(), max(rewards.std(), 1e-6)], dtype=torch.float32)
         self._dt = torch.tensor(float(np.mean(log.dt[shown])))

@@ -22,7 +22,7 @@ from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, OfflineTrainer
 from refork.trainers.ogsrl.config import AlgorithmConfig
 from refork.trainers.ogsrl.guardian import Guardian
-from refork.trainers.ogsrl.loss import PolicyTerms, critic_loss, dual_step, targets
+from refork.trainers.ogsrl.loss import PolicyTerms, critic_loss, damped, dual_step, targets
 from refork.trainers.ogsrl.safety import SafetyCosts, discounted_shares, limits_of
 from refork.trainers.ogsrl.steps import Steps, joined
 from refork.trainers.ogsrl.world import World
@@ -49,6 +49,7 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         self.world: World = self.make_world()
         self.duals = torch.zeros(config.seeds, len(self.names))
         """(S, J): multipliers."""
+        self._effective = torch.zeros_like(self.duals)
         self.budgets = torch.zeros(len(self.names))
         self._return_scale = 1.0
         self._report: dict[str, float] = {}
@@ -128,14 +129,19 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         mine = by_agent(batch, self.spec)
         logged = self._logged(mine)
         steps = joined([logged, *self._imagine(logged)])
-        duals = self.duals if self.config.guardian else self.duals * torch.tensor([0.0, *(1.0 for _ in self.limits)])
-        policy, spent = self.policy_terms(steps, duals)
-        spent = spent[:, : logged.weights.shape[1]].mean(1)
-        self._watched += spent
-        self.duals = dual_step(duals, spent, self.budgets, self.config.dual_rate, self.config.dual_max)
+        policy, spent = self.policy_terms(steps, self._effective)
+        self._control(spent[:, : logged.weights.shape[1]].mean(1))
         values = self.taken(self.networks["critic"], steps.observations, steps.actions)
         learnt = critic_loss(values, self._targets(steps), steps.weights)
         return [Objective(("critic",), learnt), Objective(("policy",), policy), self.cloning(mine)]
+
+    def _control(self, spent: Tensor) -> None:
+        """The multipliers follow what the policy spends in logged situations, (S, J); unguarded, support is free."""
+        config, kept = self.config, torch.ones(len(self.names))
+        kept[0] = float(config.guardian)
+        self._watched += spent
+        self.duals = kept * dual_step(self.duals, spent, self.budgets, config.dual_rate, config.dual_max)
+        self._effective = kept * damped(self.duals, spent, self.budgets, config.dual_gain, config.dual_max)
 
     def _logged(self, batch: AgentBatch) -> Steps:
         legal, next_legal = self.legal(batch)
@@ -208,6 +214,7 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
             "world": self.world.state_dict(),
             "guardian": {name: torch.from_numpy(array.copy()) for name, array in self.guardian.arrays("").items()},
             "duals": self.duals,
+            "effective": self._effective,
             "budgets": self.budgets,
             "return_scale": self._return_scale,
             "report": self._report,
@@ -217,8 +224,8 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         super().load_state_dict(state)
         self.world.load_state_dict(state["world"])
         self.guardian = Guardian.of({name[1:]: tensor.numpy() for name, tensor in state["guardian"].items()})
-        self.duals, self.budgets, self._return_scale = state["duals"], state["budgets"], state["return_scale"]
-        self._report = state["report"]
+        self.duals, self._effective, self.budgets = (state[name] for name in ("duals", "effective", "budgets"))
+        self._return_scale, self._report = state["return_scale"], state["report"]
 
 
 def _return_scale(log: Transitions, transitions: np.ndarray, gamma: float) -> float:

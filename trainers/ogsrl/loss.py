@@ -120,6 +120,11 @@ def dual_step(duals: Tensor, costs: Tensor, budgets: Tensor, rate: float, most: 
     return (duals + rate * (costs - budgets)).clamp(0.0, most)
 
 
+def damped(duals: Tensor, costs: Tensor, budgets: Tensor, gain: float, most: float) -> Tensor:
+    """Multipliers (S, J) with the proportional part of the control: gain times the present excess, within bounds."""
+    return (duals + gain * (costs - budgets)).clamp(0.0, most)
+
+
 def model_loss(out: Tensor, change: Tensor, rewards: Tensor, ended: Tensor) -> ModelTerms:
     """Outputs (K, B, 2 F + 2) of the ensemble against the change (K, B, F), rewards and ends (K, B) that were."""
     mean, log_std, reward, end = model_outputs(out)
