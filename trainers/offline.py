@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from refork.agents.q_networks import LogNetworks
 from refork.envs.forkable import BadInput, InfraFailure
+from refork.envs.log_spec import LogSpec
 from refork.replay.seeding import generator
 from refork.replay.transitions import LoggedExperience
 from refork.trainers.flat_stack import FlatStack
@@ -46,7 +47,7 @@ class OfflineTrainer(ABC, Generic[Config]):
 
     def __init__(self, config: Config, networks: LogNetworks, seed: int) -> None:
         self.config, self.factory, self.spec = config, networks, networks.spec
-        self._check_actions()
+        check_fits(config, networks.spec)
         self.seeds = [seed + s for s in range(config.seeds)]
         self.schedule = Schedule.of(config)
         self.networks = nn.ModuleDict(dict(self.build()))
@@ -60,15 +61,6 @@ class OfflineTrainer(ABC, Generic[Config]):
         self._noise: list[torch.Generator] = []
         self._done = 0
         """Gradient steps so far."""
-
-    def _check_actions(self) -> None:
-        action = self.spec.action
-        kind = action.kind if action.agents == 1 else f"factored {action.kind}"
-        if kind not in self.config.takes:
-            raise BadInput(
-                f"trainer.kind: {self.config.kind} learns from {' or '.join(self.config.takes)} actions; "
-                f"this log has {action.agents} x {kind} ones"
-            )
 
     @abstractmethod
     def build(self) -> Mapping[str, nn.Module]:
@@ -163,6 +155,21 @@ class OfflineTrainer(ABC, Generic[Config]):
         except (RuntimeError, ValueError) as error:
             raise BadInput(f"the checkpoint is of other networks than the job's agent: {error}") from error
         self._done = state["done"]
+
+
+def check_fits(config: OfflineConfig, spec: LogSpec) -> None:
+    """Raises BadInput for a log that the algorithm cannot learn from."""
+    kind = spec.action.kind if spec.action.agents == 1 else f"factored {spec.action.kind}"
+    if kind not in config.takes:
+        raise BadInput(
+            f"trainer.kind: {config.kind} learns from {' or '.join(config.takes)} actions; "
+            f"this log has {spec.action.agents} x {kind} ones"
+        )
+    if spec.observation.kind not in config.observes:
+        raise BadInput(
+            f"trainer.kind: {config.kind} learns from logs of {' or '.join(config.observes)}; "
+            f"this one is of {spec.observation.kind}"
+        )
 
 
 def _torch_generator(seed: int, update: int) -> torch.Generator:

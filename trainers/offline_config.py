@@ -15,6 +15,8 @@ class OfflineConfig(TrainerConfig):
     takes: ClassVar[tuple[str, ...]] = ("discrete",)
     """Actions it learns from: discrete and continuous of one decision maker, "factored discrete" and "factored
     continuous" of several."""
+    observes: ClassVar[tuple[str, ...]] = ("vector", "states")
+    """Kinds of observations it learns from."""
 
     tasks_per_update: int = Field(1, ge=1, le=1)
     """A run learns from one log."""

@@ -5,11 +5,11 @@ from refork.agents.q_networks import LogShape
 from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
 from refork.replay.transitions import LoggedExperience, Transitions
 
-FEATURES, ACTIONS, DIMENSIONS, AGENTS = 3, 4, 2, 3
+FEATURES, ACTIONS, DIMENSIONS, AGENTS, STATES = 3, 4, 2, 3, 10
 
 
-def log_for(actions: str, episodes: int = 30, length: int = 6, seed: int = 0) -> Transitions:
-    """`actions`: as `OfflineConfig.takes`. Every episode terminates but the last, which is cut."""
+def log_for(actions: str, episodes: int = 30, length: int = 6, seed: int = 0, observes: str = "vector") -> Transitions:
+    """`actions`, `observes`: as in `OfflineConfig`. Every episode terminates but the last, which is cut."""
     rng = np.random.default_rng(seed)
     agents = AGENTS if actions.startswith("factored") else 1
     count = episodes * length
@@ -21,11 +21,17 @@ def log_for(actions: str, episodes: int = 30, length: int = 6, seed: int = 0) ->
         spec = ActionSpec("continuous", (DIMENSIONS,) * agents, low=(-1.0, 0.0), high=(1.0, 2.0))
         taken = (rng.random((count, agents, DIMENSIONS)) * 2 - [1, 0]).astype(np.float32)
         behaviour = np.full(count, 0.25**agents, np.float32)
+    if observes == "vector":
+        seen = ObservationSpec("vector", FEATURES)
+        observations = rng.normal(size=(count + episodes, FEATURES)).astype(np.float32)
+    else:
+        seen = ObservationSpec("states", STATES)
+        observations = rng.integers(STATES, size=count + episodes).astype(np.int32)
     ended = np.arange(count) % length == length - 1
     cut = np.arange(count) == count - 1
     return Transitions(
-        LogSpec("", ObservationSpec("vector", FEATURES), spec, "units"),
-        observations=rng.normal(size=(count + episodes, FEATURES)).astype(np.float32),
+        LogSpec("", seen, spec, "units"),
+        observations=observations,
         actions=taken,
         rewards=rng.normal(size=count).astype(np.float32),
         terminated=ended & ~cut,
@@ -39,7 +45,7 @@ def log_for(actions: str, episodes: int = 30, length: int = 6, seed: int = 0) ->
 
 def shape_of(log: Transitions) -> LogShape:
     """As it would be told to networks, not standardised."""
-    size = log.spec.observation.size
+    size = log.spec.observation.size if log.spec.observation.kind == "vector" else 0
     return LogShape(log.spec, np.zeros(size, np.float32), np.ones(size, np.float32), log.state_features)
 
 
