@@ -15,6 +15,7 @@ SIMULATORS = {
     "refork/SyntheticCohort-v0": "refork.envs.clinical.cohort:SyntheticCohort",
     "refork/IcuSepsis-v0": "refork.envs.clinical.icu_sepsis:IcuSepsis",
     "refork/SepsisSCM-v0": "refork.envs.clinical.sepsis_scm:SepsisScm",
+    "refork/ConfoundedClinic-v0": "refork.envs.clinical.confounded_clinic:ConfoundedClinic",
     "refork/EqualLine-v0": "refork.envs.multi.equal_line:EqualLine",
     "refork/Particles-v0": "refork.envs.multi.navigation:ParticlesSimulator",
 }
