@@ -70,7 +70,8 @@ class LogWriter:
             "patient_names": list(self.patient_names),
             "notes": dict(self.notes),
         }
-        (self._partial / "log.json").write_text(json.dumps(head, indent=1) + "\n")
+        with (self._partial / "log.json").open("w") as stream:  # in pieces: there may be a name for every patient
+            json.dump(head, stream, indent=1)
         if self._folder.exists():
             shutil.rmtree(self._folder)
         os.replace(self._partial, self._folder)

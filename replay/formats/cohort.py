@@ -15,7 +15,7 @@ from refork.replay.formats.rows import Names, Rows
 from refork.replay.formats.schema import Columns, Schema, matching, minimal, schema_beside
 from refork.replay.validation import Place, check_finite
 
-BLOCK_BYTES, BLOCK_ROWS = 1 << 23, 1 << 17
+BLOCK_BYTES, BLOCK_ROWS = 1 << 21, 1 << 15
 TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE"), ("0", "0.0", "false", "False", "FALSE")
 
 

@@ -30,21 +30,38 @@ class MissingValues:
 
         Raises BadInput where the policy leaves a value open.
         """
-        missing = np.isnan(values)
-        for column in np.flatnonzero(missing.any(0)):
-            name = self._columns[int(column)]
-            counts[name] = counts.get(name, 0) + int(missing[:, column].sum())
+        missing = self._counted(values, counts)
         if self._declared.policy == "refuse":
             check_finite(values, self._columns, place, 'a value (or missing.policy = "forward_fill" in the schema)')
             return values.astype(np.float32)
         filled = self._forward(values, missing, starts)
-        check_finite(
-            filled, self._columns, place, "a value: none was seen in this episode yet; declare one in missing.first"
-        )
+        expected = "a value: none was seen in this episode yet; declare one in missing.first"
+        check_finite(filled, self._columns, place, expected)
+        return self._masked(filled, missing)
+
+    def after(
+        self, values: np.ndarray, before: np.ndarray, place: Place, counts: MutableMapping[str, int]
+    ) -> np.ndarray:
+        """(k, F) rows that follow the filled rows `before` (k, F or 2 F) -> as `fill`."""
+        missing = self._counted(values, counts)
+        if self._declared.policy == "refuse":
+            check_finite(values, [f"next {name}" for name in self._columns], place)
+            return values.astype(np.float32)
+        return self._masked(np.where(missing, before[:, : values.shape[1]], values), missing)
+
+    def _counted(self, values: np.ndarray, counts: MutableMapping[str, int]) -> np.ndarray:
+        """(n, F) bool: what is missing."""
+        missing = np.isnan(values)
+        for column in np.flatnonzero(missing.any(0)):
+            name = self._columns[int(column)]
+            counts[name] = counts.get(name, 0) + int(missing[:, column].sum())
+        return missing
+
+    def _masked(self, filled: np.ndarray, missing: np.ndarray) -> np.ndarray:
         seen = filled.astype(np.float32)
-        return (
-            seen if self._declared.policy == "forward_fill" else np.concatenate([seen, ~missing], 1, dtype=np.float32)
-        )
+        if self._declared.policy == "forward_fill":
+            return seen
+        return np.concatenate([seen, ~missing], 1, dtype=np.float32)
 
     def _forward(self, values: np.ndarray, missing: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """The last value seen in the episode, else the declared first one."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogArrays
-from refork.replay.formats.rows import Assembler, Names, Rows, whole_episodes
+from refork.replay.formats.assembler import Assembler
+from refork.replay.formats.rows import Names, Rows, whole_episodes
 from refork.replay.formats.schema import Schema
 from refork.replay.log_writer import LogWriter
 from refork.replay.validation import Place

@@ -42,6 +42,7 @@ def put(name: str, place: object, value: object) -> Callable[[Any], None]:
         (put("terminals", 2, True), "row 3"),
         (put("next_observations", (4, 1), 9.0), r"row 4, column 'next_observations\[1\]': found 9, expected"),
         (put("infos/action_log_probs", 5, 0.5), "row 5, column 'behaviour'"),
+        (put("infos/dt", 5, 0.0), "row 5, column 'dt': found 0, expected a time above 0"),
         (lambda file: file.pop("rewards"), "array 'rewards' is missing; the file has: "),
         (lambda file: file.attrs.pop("refork"), "give --schema FILE"),
     ],

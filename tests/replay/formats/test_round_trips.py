@@ -128,6 +128,24 @@ def test_d4rl_converts_log_probabilities_and_cuts_what_has_no_next_row(tmp_path:
     assert log.truncated.tolist() == [False, False, True]
 
 
+def test_what_follows_an_episode_is_filled_and_masked_too(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "log.hdf5", "w") as file:
+        file["observations"] = np.array([[1, 2], [3, np.nan]])
+        file["next_observations"] = np.array([[3, np.nan], [np.nan, 5]])
+        file["actions"] = np.array([0, 1])
+        file["rewards"] = np.arange(2.0)
+        file["terminals"] = np.zeros(2)
+    declared = tmp_path / "declared.toml"
+    declared.write_text(
+        '[action]\nkind = "discrete"\ncounts = [2]\n[episode]\nend = "column"\n[reward]\ntext = "points"\n'
+        '[missing]\npolicy = "mask"\n'
+    )
+    log = read(tmp_path / "log.hdf5", declared)
+    assert log.observations.tolist() == [[1, 2, 1, 1], [3, 2, 1, 0], [3, 5, 0, 1]]
+    assert log.truncated.tolist() == [False, True]
+
+
 def test_a_folder_is_checked_and_copied(tmp_path: Path) -> None:
     log = log_of("discrete")
     save(log, tmp_path / "log")
