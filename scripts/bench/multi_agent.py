@@ -1,0 +1,135 @@
+"""The study of several decision makers: Equal Line with 2 to 10 agents and cooperative navigation.
+
+CFCQL against MACQL, OMAR, independent CQL and behaviour cloning on logs of four qualities. Of every method as many
+settings are tried in every cell, and one is chosen from the log alone: the greatest value that fitted Q evaluation
+gives it on the validation part. Scores are 0 for random agents, 100 for the scripted expert, by Monte Carlo in the
+simulator. Intervals: interquartile mean over training seeds, 95 % bootstrap. D_CQL is measured between the learnt
+policies and a clone of the log's behaviour.
+
+    python scripts/bench/multi_agent.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--out FILE]
+
+Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from refork.scripts.bench.multi_agent_plot import draw
+from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, Settings, chosen, judged, known
+from refork.trainers.fqe_network import NetworkSettings
+from refork.trainers.stats import bootstrap, iqm
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
+QUALITIES = ("random", "medium_replay", "medium", "expert")
+TRIED: dict[str, tuple[Settings, ...]] = {
+    "cfcql": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
+    "macql": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
+    "omar": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
+    "cql": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
+    "bc": tuple({"learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)),
+}
+"""As many settings for each method."""
+
+
+def cells(quick: bool) -> list[Cell]:
+    """The logs, in the order of what matters most."""
+    found = []
+    sizes = (2, 5) if quick else (2, 3, 5, 8, 10)
+    for quality in ("medium_replay",) if quick else ("medium_replay", "medium", "expert", "random"):
+        found += [_line(n, quality, quick) for n in sizes if quality in ("medium_replay", "medium") or n in (2, 5, 10)]
+    qualities = ("medium_replay",) if quick else QUALITIES
+    return found + [_spread(quality, quick) for quality in qualities]
+
+
+def _line(n: int, quality: str, quick: bool) -> Cell:
+    steps = (("updates", 1), ("steps_per_update", 150 if quick else 2000))
+    trainer = (*steps, ("batch", 64), ("gamma", 0.9), ("learning_rate", 1e-3), ("target_rate", 0.01))
+    return Cell("refork/EqualLine-v0", (("n", n),), quality, 200 if quick else 1000, trainer)
+
+
+def _spread(quality: str, quick: bool) -> Cell:
+    steps = (("updates", 1), ("steps_per_update", 150 if quick else 2000))
+    trainer = (*steps, ("batch", 64), ("gamma", 0.9), ("learning_rate", 1e-3), ("target_rate", 0.01))
+    options = (("n", 3), ("actions", "continuous"))
+    return Cell("refork/Particles-v0", options, quality, 400 if quick else 2000, trainer)
+
+
+def run(work: Path, cell: Cell, method: str, seeds: int, quick: bool) -> dict[str, Any]:
+    """Choose, train, judge."""
+    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 500, batch=128)
+    choice = chosen(work, cell, method, TRIED[method], fqe)
+    found = judged(work, cell, method, choice["settings"], seeds)
+    return found | {"settings": choice["settings"], "rule": choice["rule"], "tuning_cpu_s": choice["cpu_s"]}
+
+
+def interval(scores: Sequence[float]) -> list[float]:
+    """[low, interquartile mean, high]"""
+    found = bootstrap(scores, statistic=iqm)
+    return [found.low, found.estimate, found.high]
+
+
+def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
+    """All cells; each is told as it is finished."""
+    shared = (options.seeds, options.quick)
+    waiting = {
+        cell: {method: pool.submit(run, options.work, cell, method, *shared) for method in TRIED}
+        for cell in cells(options.quick)
+    }
+    result: dict[str, Any] = {"study": "multi_agent"}
+    details: dict[str, Any] = {"truth": {}, "chosen": {}, "d_cql": {}, "returns": {}}
+    spent = 0.0
+    for cell, futures in waiting.items():
+        found = {method: future.result() for method, future in futures.items()}
+        result[cell.name] = {method: interval(row["scores"]) for method, row in found.items()}
+        details["truth"][cell.name] = known(options.work, cell)
+        details["chosen"][cell.name] = {method: row["settings"] for method, row in found.items()}
+        details["returns"][cell.name] = {method: row["returns"] for method, row in found.items()}
+        departures = {m: [row[k] for k in DEPARTURES] for m, row in found.items() if DEPARTURES[0] in row}
+        details["d_cql"] |= {cell.name: departures} if departures else {}
+        spent += sum(row["cpu_s"] + row["tuning_cpu_s"] for row in found.values())
+        show(cell.name, result[cell.name], details["truth"][cell.name])
+    details["rule"] = found["cfcql"]["rule"]
+    return result | details | {"seeds": options.seeds, "cpu_minutes": spent / 60}
+
+
+def show(name: str, row: Mapping[str, Sequence[float]], truth: Mapping[str, float]) -> None:
+    """One line for people."""
+    told = "  ".join(f"{method} {middle:6.1f} [{low:.0f}, {high:.0f}]" for method, (low, middle, high) in row.items())
+    print(f"{name:42} {told}  log {truth['behaviour']:.1f}", flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="short trainings, few cells, 2 seeds: minutes")
+    parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
+    parser.add_argument("--out", type=Path, default=None, help="file for the result; a picture is drawn beside it")
+    options = parser.parse_args()
+    options.seeds = options.seeds or (2 if options.quick else 5)
+    options.work = options.work or Path(tempfile.mkdtemp(prefix="multi_agent-"))
+    options.work.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> None:
+    options = parse()
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        result = study(options, pool)
+    if options.out is not None:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        draw(result, options.out.with_suffix(".png"))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

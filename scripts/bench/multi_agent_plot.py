@@ -1,0 +1,88 @@
+"""Draws the study of several decision makers: scores over the number of agents, navigation, growth of D_CQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+METHODS = ("cfcql", "macql", "omar", "cql", "bc")
+LABELS = dict(zip(METHODS, ("CFCQL", "MACQL", "OMAR", "independent CQL", "behaviour cloning"), strict=True))
+COLORS = dict(zip(METHODS, ("C3", "C0", "C2", "C1", "0.45"), strict=True))
+QUALITIES = ("random", "medium_replay", "medium", "expert")
+
+
+def draw(result: Mapping[str, Any], out: Path) -> None:
+    """Six panels into the file `out`."""
+    figure, grid = plt.subplots(2, 3, figsize=(15, 8.5), layout="constrained")
+    for axis, quality in zip((grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1]), QUALITIES, strict=True):
+        _line_panel(axis, result, quality)
+    _navigation_panel(grid[0, 2], result)
+    _growth_panel(grid[1, 2], result)
+    for axis in grid.ravel():
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    handles, labels = grid[0, 1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=10)
+    figure.savefig(out, dpi=110)
+    plt.close(figure)
+
+
+def line_sizes(result: Mapping[str, Any], quality: str) -> dict[int, str]:
+    """Number of agents -> name of the cell."""
+    names = [name for name in result["truth"] if name.startswith("EqualLine") and name.endswith(f" {quality}")]
+    return dict(sorted((int(name.split("n=")[1].split()[0]), name) for name in names))
+
+
+def _line_panel(axis: Axes, result: Mapping[str, Any], quality: str) -> None:
+    cells = line_sizes(result, quality)
+    sizes = np.array(list(cells))
+    for place, method in enumerate(METHODS):
+        if len(cells):
+            rows = np.array([result[name][method] for name in cells.values()])
+            _whiskers(axis, sizes + 0.06 * (place - 2), rows, method, "-")
+    logged = [result["truth"][name]["behaviour"] for name in cells.values()]
+    axis.plot(sizes, logged, "k:", lw=1.2, label="the log itself")
+    axis.set(title=f"Equal Line, {quality}", xlabel="agents", ylabel="score (0 random, 100 expert)")
+    axis.set_xticks(sizes)
+
+
+def _whiskers(axis: Axes, at: np.ndarray, rows: np.ndarray, method: str, style: str) -> None:
+    low, middle, high = rows.T
+    spread = np.maximum([middle - low, high - middle], 0)
+    axis.errorbar(
+        at, middle, spread, color=COLORS[method], ls=style, marker="o", ms=4, lw=1.6, capsize=2, label=LABELS[method]
+    )
+
+
+def _navigation_panel(axis: Axes, result: Mapping[str, Any]) -> None:
+    cells = {
+        q: name for q in QUALITIES for name in result["truth"] if name.startswith("Part") and name.endswith(f" {q}")
+    }
+    places = np.arange(len(cells))
+    for place, method in enumerate(METHODS):
+        rows = np.array([result[name][method] for name in cells.values()])
+        _whiskers(axis, places + 0.12 * (place - 2), rows, method, "none")
+    for at, name in zip(places, cells.values(), strict=True):
+        logged = result["truth"][name]["behaviour"]
+        axis.plot([at - 0.35, at + 0.35], [logged, logged], "k:", lw=1.2)
+    axis.set(title="Cooperative navigation, 3 agents, continuous", ylabel="score (0 random, 100 expert)")
+    axis.set_xticks(places, list(cells))
+
+
+def _growth_panel(axis: Axes, result: Mapping[str, Any]) -> None:
+    """Of CFCQL's policies on the log that is most mixed."""
+    cells = line_sizes(result, "medium_replay")
+    found = np.array([result["d_cql"][name]["cfcql"] for name in cells.values()]).T
+    for values, label, style in zip(found, ("one at a time (CFCQL)", "joint (MACQL)"), ("-", "--"), strict=True):
+        axis.plot(list(cells), np.maximum(values, 1e-3), style, color="C4", marker="o", ms=4, label=label)
+    axis.set(title="D_CQL of CFCQL's policies, medium_replay", xlabel="agents", ylabel="D_CQL, median", yscale="log")
+    axis.set_xticks(list(cells))
+    axis.legend(frameon=False, fontsize=9)

@@ -1,0 +1,144 @@
+"""Trains, judges and measures one cell of the study of several decision makers; what is done is kept on disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from refork.agents.log_policy import LogPolicy
+from refork.cluster.log_source import LogSource
+from refork.envs.log_spec import Act
+from refork.envs.multi.skill import SkilledSimulator
+from refork.replay.transitions import LoggedExperience
+from refork.scripts.bench.coupling_runs import kept
+from refork.trainers.cfcql.loss import counterfactual_divergence, joint_divergence
+from refork.trainers.config import JobConfig, trainer_config_class
+from refork.trainers.fqe_network import NetworkSettings
+from refork.trainers.make import make_trainer
+from refork.trainers.selection import select
+
+DEPARTURES = ("d_counterfactual", "d_joint")
+"""D_CQL of one decision maker at a time, and of all together."""
+Settings = Mapping[str, Any]
+"""What is laid over the fields of a trainer."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One log that all methods learn from."""
+
+    env: str
+    simulator: tuple[tuple[str, Any], ...]
+    """Options of the simulator."""
+    behaviour: str
+    episodes: int
+    trainer: tuple[tuple[str, Any], ...]
+    """Fields that all methods share."""
+
+    @property
+    def name(self) -> str:
+        options = " ".join(f"{key}={value}" for key, value in self.simulator)
+        return f"{self.env.split('/')[1].split('-')[0]} {options} {self.behaviour}"
+
+    def job(self, method: str, settings: Settings, seeds: int, seed: int) -> JobConfig:
+        options = {"behaviour": self.behaviour, "episodes": self.episodes, "simulator": dict(self.simulator)}
+        known = trainer_config_class(method).model_fields
+        shared = {name: value for name, value in self.trainer if name in known}  # cloning has no target network
+        trainer = {"kind": method, "seeds": seeds, "schedule": "constant", **shared, **settings}
+        return JobConfig.model_validate(
+            {
+                "seed": seed,
+                "env": {"id": self.env, "options": {**options, "fractions": (0.8, 0.2, 0.0)}},
+                "agent": {"kind": "q_networks", "options": {"hidden": [64, 64]}},
+                "trainer": trainer,
+            }
+        )
+
+
+@cache
+def source(cell: Cell) -> LogSource:
+    """Its log, the same for all methods and seeds."""
+    return LogSource(cell.job("bc", {}, 1, 0).env)
+
+
+def simulator(cell: Cell) -> SkilledSimulator:
+    found = source(cell).simulator
+    assert isinstance(found, SkilledSimulator)
+    return found
+
+
+def trained(cell: Cell, method: str, settings: Settings, seeds: int, seed: int) -> list[Act]:
+    """The policies of a training of `seeds` stacked seeds from `seed` on."""
+    torch.set_num_threads(1)
+    job, logs = cell.job(method, settings, seeds, seed), source(cell)
+    trainer = make_trainer(job, logs.shape)
+    part = LoggedExperience("train", logs.log, logs.transitions("train"), 0.0)
+    for update in range(job.trainer.updates):
+        trainer.update(update, [part])
+    policy = LogPolicy(logs.spec, trainer.weights(), seeds)
+    return [policy.member(s) for s in range(seeds)]
+
+
+def chosen(work: Path, cell: Cell, method: str, tried: Sequence[Settings], fqe: NetworkSettings) -> dict[str, Any]:
+    """The setting of the greatest FQE value on the validation part, each tried with one seed that is not judged."""
+
+    def choose() -> dict[str, Any]:
+        begun = time.process_time()
+        candidates = {str(k): trained(cell, method, settings, 1, 1000) for k, settings in enumerate(tried)}
+        logs = source(cell)
+        validation = logs.log.subset(logs.splits["validation"])
+        choice = select(candidates, validation, gamma=dict(cell.trainer)["gamma"], network=fqe)
+        scores = {name: asdict(score) for name, score in choice.scores.items()}
+        spent = time.process_time() - begun
+        return {"settings": tried[int(choice.name)], "rule": choice.rule, "scores": scores, "cpu_s": spent}
+
+    return dict(kept(work, f"{cell.name}/{method}/chosen", choose))
+
+
+def judged(work: Path, cell: Cell, method: str, settings: Settings, seeds: int) -> dict[str, Any]:
+    """True returns and normalised scores of every seed, and how far the policies depart from the clone of the log."""
+
+    def judge() -> dict[str, Any]:
+        begun = time.process_time()
+        acts = trained(cell, method, settings, seeds, 0)
+        spent, known = time.process_time() - begun, simulator(cell)
+        truths = [known.truth(act, seed=1).value for act in acts]
+        found = {"returns": truths, "scores": [known.score(value) for value in truths], "cpu_s": spent}
+        return found | ({} if known.spec.action.kind == "continuous" else departure(cell, acts))
+
+    return dict(kept(work, f"{cell.name}/{method}/judged", judge))
+
+
+def departure(cell: Cell, acts: Sequence[Act]) -> dict[str, float]:
+    """D_CQL of the policies against a clone of the behaviour, median over seeds and 1,000 logged observations."""
+    log = source(cell).log
+    clone = _clone(cell)
+    rows = np.linspace(0, len(log.observations) - 1, 1000).astype(np.int64)
+    seen = np.asarray(log.observations[rows])
+    behaviour = torch.from_numpy(clone(seen, None))
+    policies = torch.stack([torch.from_numpy(np.asarray(act(seen, None), np.float64)) for act in acts])
+    one, joint = (f(policies, behaviour).median() for f in (counterfactual_divergence, joint_divergence))
+    return dict(zip(DEPARTURES, (float(one), float(joint)), strict=True))
+
+
+@cache
+def _clone(cell: Cell) -> Act:
+    return trained(cell, "bc", {}, 1, 2000)[0]
+
+
+def known(work: Path, cell: Cell) -> dict[str, float]:
+    """Normalised score of the log itself, and the true returns of random agents and of the expert."""
+
+    def measure() -> dict[str, float]:
+        simulated = simulator(cell)
+        logged = float(source(cell).log.returns(1.0).mean())
+        worst, best = simulated.reference
+        return {"behaviour": simulated.score(logged), "random_return": worst, "expert_return": best}
+
+    return dict(kept(work, f"{cell.name}/known", measure))
