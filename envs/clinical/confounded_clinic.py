@@ -23,7 +23,7 @@ STRONG = np.array([False, True])
 
 
 class ConfoundedClinic:
-    """The simulator (envs/log_spec.py). A value is the expected share of visits that go well."""
+    """The simulator (envs/log_spec.py). A value is how many of the visits are expected to go well."""
 
     behaviours = ("confounded", "random")
 
@@ -36,7 +36,7 @@ class ConfoundedClinic:
             ENV_ID,
             ObservationSpec("states", len(CONDITIONS), CONDITIONS),
             ActionSpec("discrete", (2,), ("treatment",)),
-            reward="1 / visits when a visit goes well, else 0",
+            reward="1 when a visit goes well, else 0",
             horizon=steps,
         )
 
@@ -67,7 +67,7 @@ class ConfoundedClinic:
             self.spec,
             observations=conditions.reshape(-1).astype(np.int32),
             actions=strong.reshape(-1, 1),
-            rewards=(well / t).reshape(-1).astype(np.float32),
+            rewards=well.reshape(-1).astype(np.float32),
             terminated=last,
             truncated=np.zeros(len(last), bool),
             starts=np.arange(episodes + 1) * t,
@@ -87,6 +87,5 @@ class ConfoundedClinic:
         value = self._value(self.table(behaviour))
         return Truth(value, True, value, value)
 
-    @staticmethod
-    def _value(table: np.ndarray) -> float:
-        return float((table * HELPS).sum(-1).mean())
+    def _value(self, table: np.ndarray) -> float:
+        return self.steps * float((table * HELPS).sum(-1).mean())
