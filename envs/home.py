@@ -13,7 +13,7 @@ def home() -> Path:
     """`$REFORK_HOME`, else `$XDG_CACHE_HOME/refork`, else `~/.cache/refork`; absolute, not created.
 
     Empty variables count as unset. Layout: `tasks/` (the built task set), `layers/` (overlay layer store),
-    `dag/` (state DAG and execution cache).
+    `dag/` (state DAG and execution cache), `logs/` (log files that jobs named, converted).
     """
     if chosen := os.environ.get("REFORK_HOME"):
         return Path(chosen).expanduser().absolute()

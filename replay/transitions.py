@@ -128,10 +128,13 @@ def _read_head(folder: Path) -> Mapping[str, Any]:
     path = folder / "log.json"
     try:
         head: Mapping[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = head["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{folder}: not a log ({path.name}: {error}); make one with `refork data`") from error
-    if head.get("format") != FORMAT:
-        raise BadInput(f"{path}: format {head.get('format')!r}, this version reads {FORMAT}; write the log again")
+    if found != FORMAT:
+        raise BadInput(f"{path}: format {found!r}, this version reads {FORMAT}; write the log again")
+    if missing := {"spec", "patient_names"} - set(head):
+        raise BadInput(f"{path}: key {min(missing)!r} is missing; write the log again")
     return head
 
 

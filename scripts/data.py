@@ -21,7 +21,8 @@ def check(*files: Path, schema: Path | None = None, out: Path | None = None) -> 
     files
         Cohort table (.csv, .parquet), Minari folder, D4RL .hdf5, RLlib parquet, or a log folder.
     schema
-        TOML file that declares what the columns are; left out: FILE.schema.toml beside it.
+        TOML file that declares what the columns are, or mimic_sepsis for the published layout; left out:
+        FILE.schema.toml beside it.
     out
         Also write the card (several: a list of them) as JSON to this file.
     """
@@ -29,10 +30,13 @@ def check(*files: Path, schema: Path | None = None, out: Path | None = None) -> 
     from dataclasses import asdict
 
     from refork.envs.forkable import BadInput
+    from refork.envs.home import check_writable
     from refork.scripts.data_cards import card_of, patients_in_two, show
 
     if not files:
         raise BadInput("refork data check: name at least one file")
+    if out is not None:
+        check_writable(out.absolute().parent, "choose another --out")
     cards, owners = [], []
     for file in files:
         card, names = card_of(file, schema)
@@ -62,18 +66,15 @@ def convert(file: Path, out: Path, *, schema: Path | None = None, to: Format = "
     """
     import tempfile
 
-    from refork.replay.formats.kinds import NATIVE, check_new, to_native, write_as
+    from refork.replay.formats.kinds import NATIVE, to_native, write_as
     from refork.replay.transitions import load
+    from refork.scripts.data_cards import new_log
 
-    check_new(out, to)
-    if to == NATIVE:
-        to_native(file, schema, out)
-        print(f"{len(load(out))} transitions in {out}")
-        return 0
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent if out.absolute().parent.is_dir() else None) as kept:
-        to_native(file, schema, Path(kept) / "log")
-        log = load(Path(kept) / "log")
-        made = write_as(log, out, to)
+    with new_log(out, to), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as kept:
+        folder = out if to == NATIVE else Path(kept) / "log"
+        to_native(file, schema, folder)
+        log = load(folder)
+        made = [out] if to == NATIVE else write_as(log, out, to)
         print(f"{len(log)} transitions in {', '.join(str(path) for path in made)}")
     return 0
 
@@ -108,14 +109,14 @@ def collect(
         Format to write.
     """
     from refork.envs.clinical.simulators import open_simulator
-    from refork.replay.formats.kinds import check_new, write_as
+    from refork.replay.formats.kinds import write_as
     from refork.replay.transitions import of
-    from refork.scripts.data_cards import plain
+    from refork.scripts.data_cards import new_log, plain
 
-    check_new(out, to)
     simulator = open_simulator(env_id, {key: plain(value) for key, value in (options or {}).items()})
     log = of(simulator.log(behaviour or simulator.behaviours[0], episodes, seed))
-    made = write_as(log, out, to)
+    with new_log(out, to):
+        made = write_as(log, out, to)
     print(f"{len(log)} transitions of {log.episodes} episodes in {', '.join(str(path) for path in made)}")
     return 0
 
@@ -147,14 +148,13 @@ def cohort(
     """
     from refork.envs.clinical.cohort import SyntheticCohort, table_schema
     from refork.replay.formats.cohort_writer import write_table
-    from refork.replay.formats.kinds import check_new
     from refork.replay.formats.schema import schema_beside
+    from refork.scripts.data_cards import new_log
 
-    check_new(out, "parquet" if out.suffix == ".parquet" else "csv")
     simulator, schema = SyntheticCohort(channels), schema_beside(out)
     simulator.policy(behaviour)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_table(simulator.table(behaviour, patients, seed), out)
-    schema.write_text(table_schema(channels == "joint"))
+    with new_log(out, "parquet" if out.suffix == ".parquet" else "csv"):
+        write_table(simulator.table(behaviour, patients, seed), out)
+        schema.write_text(table_schema(channels == "joint"))
     print(f"{patients} patients in {out}; what its columns are: {schema}")
     return 0

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, InfraFailure
+from refork.envs.home import check_writable
 from refork.replay.data_card import DataCard, data_card
-from refork.replay.formats.kinds import notes_of, to_native
+from refork.replay.formats.kinds import check_new, notes_of, to_native
 from refork.replay.transitions import load
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +36,18 @@ def patients_in_two(owners: Sequence[tuple[str, frozenset[str]]]) -> None:
                 raise BadInput(
                     f"{second}: {len(both)} patients are also in {first} (e.g. {both[0]!r}); split files by patient"
                 )
+
+
+@contextmanager
+def new_log(out: Path, kind: str) -> Iterator[None]:
+    """`out` is made within, in a folder that is there. Raises BadInput when it cannot be, InfraFailure: disk full."""
+    check_new(out, kind)
+    check_writable(out.absolute().parent, "choose another OUT")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise InfraFailure(f"{out}: cannot be written: {error.strerror or error}") from error
 
 
 def plain(text: str) -> Any:

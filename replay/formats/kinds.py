@@ -44,6 +44,8 @@ KINDS = {
         Kind("minari", minari.fits, minari.open_folder, minari.write),
     )
 }
+SHIPPED = Path(__file__).parent
+"""Holds schemas of published layouts."""
 NATIVE = "native"
 """A folder of plain arrays (replay/transitions.py)."""
 
@@ -61,10 +63,11 @@ def kind_of(path: Path) -> str:
 
 
 def schema_of(path: Path, schema: Path | None) -> Schema | None:
-    """The one given, else the one that lies beside the file, if any."""
+    """The one given (a file, or the name of one shipped), else the one that lies beside the file, if any."""
     beside = schema_beside(path)
     if schema is not None:
-        return read_schema(schema)
+        shipped = SHIPPED / f"{schema.name}.toml"
+        return read_schema(shipped if str(schema) == schema.name and shipped.is_file() else schema)
     return read_schema(beside) if beside.is_file() else None
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from refork.replay.ope import estimators
-from refork.replay.ope.sums import RESAMPLES, Sums
+from refork.replay.ope.sums import RESAMPLES, Sums, interval
 from refork.replay.ope.weights import Support, cumulative, log_ratios, of_weights, support
 from refork.replay.transitions import Transitions
 
 Status = Literal["ok", "by model", "unsupported", "not defined", "failed"]
 RANKED: tuple[Status, ...] = ("ok", "by model")
 """Estimates that a ranking may rest on."""
+UNTRUSTED = "the model of Q did not converge, or left what values can be"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class ModelValues:
     """(R,)"""
     trusted: bool
     """It converged, within what values can be."""
+
+    @property
+    def usable(self) -> bool:
+        return self.trusted and bool(np.isfinite(self.starts).all())
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,22 @@ class Estimate:
     high: float | None = None
     support: Support | None = None
     note: str = ""
+    resampled: np.ndarray | None = field(default=None, repr=False, compare=False)
+    """(resamples,) bootstrap values: of the same patients for all policies of a log."""
 
     @property
     def words(self) -> str:
         return f"estimated under {self.model}"
 
     def to_json(self) -> dict[str, Any]:
+        """JSON values; numbers that are not finite are null."""
         beside = {} if self.support is None else {**asdict(self.support), "ess_share": self.support.ess_share}
-        return {**asdict(self), "words": self.words, "support": beside}
+        plain = {k: v for k, v in asdict(replace(self, resampled=None)).items() if k != "resampled"}
+        return {**_finite(plain), "words": self.words, "support": _finite(beside)}
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in values.items()}
 
 
 def estimates(evidence: Evidence, seed: int = 0, resamples: int = RESAMPLES, plain: bool = False) -> list[Estimate]:
@@ -106,12 +119,15 @@ def _by_model(evidence: Evidence, name: str, seed: int, resamples: int) -> Estim
     values = evidence.models[name]
     beside = None if evidence.policy is None else _ratios(evidence)[1]
     model = f"a {name} model of Q"
-    if not values.trusted or not np.isfinite(values.starts).all():
-        return Estimate(f"FQE {name}", model, "failed", note="did not converge, or left what values can be")
-    found = _stated(estimators.direct(values.starts), evidence, seed, resamples)
+    if not values.usable:
+        return Estimate(f"FQE {name}", model, "failed", note=UNTRUSTED)
     supported = beside is not None and beside.enough
+    status: Status = "ok" if supported else "by model"
     note = "interval: over patients, the model given"
-    return Estimate(f"FQE {name}", model, "ok" if supported else "by model", *found, beside, note)
+    sums = estimators.direct(values.starts)
+    return _stated(
+        sums, evidence.log, Estimate(f"FQE {name}", model, status, None, None, None, beside, note), seed, resamples
+    )
 
 
 def _doubly_robust(evidence: Evidence, name: str, seed: int, resamples: int) -> list[Estimate]:
@@ -122,8 +138,8 @@ def _doubly_robust(evidence: Evidence, name: str, seed: int, resamples: int) -> 
         full = f"{short} {name}"
         if evidence.policy is None:
             found.append(_undefined(full, model))
-        elif not values.trusted or not np.isfinite(values.starts).all():
-            found.append(Estimate(full, model, "failed", note="its model did not converge, or left what values can be"))
+        elif not values.usable:
+            found.append(Estimate(full, model, "failed", note=UNTRUSTED))
         else:
             ratios, beside = _ratios(evidence)
             sums = make(evidence.log, evidence.gamma, ratios, values.q, values.v)
@@ -137,12 +153,12 @@ def _by_clusters(evidence: Evidence, seed: int, resamples: int) -> list[Estimate
         full, model = f"OffCEM {name}", f"cluster weights (magnitude of the action) and a {name} model of Q"
         if evidence.clusters is None:
             return [Estimate("OffCEM", model, "not defined", note="no dose levels are known of these actions")]
-        if values.trusted and np.isfinite(values.starts).all():
-            sums = estimators.weighted_doubly_robust(
-                evidence.log, evidence.gamma, evidence.clusters, values.q, values.v
-            )
-            beside = of_weights(cumulative(evidence.log, evidence.clusters)[:, -1])
-            found.append(_weighted(evidence, full, model, sums, beside, seed, resamples))
+        if not values.usable:
+            found.append(Estimate(full, model, "failed", note=UNTRUSTED))
+            continue
+        sums = estimators.weighted_doubly_robust(evidence.log, evidence.gamma, evidence.clusters, values.q, values.v)
+        beside = of_weights(cumulative(evidence.log, evidence.clusters)[:, -1])
+        found.append(_weighted(evidence, full, model, sums, beside, seed, resamples))
     return found
 
 
@@ -153,15 +169,38 @@ def _undefined(name: str, model: str) -> Estimate:
 def _weighted(
     evidence: Evidence, name: str, model: str, sums: Sums, beside: Support, seed: int, resamples: int
 ) -> Estimate:
-    value, low, high = _stated(sums, evidence, seed, resamples)
-    if not np.isfinite(value):
+    if not np.isfinite(sums.value()):
         why = beside.why_not or "not a finite number"
-        return Estimate(name, model, "unsupported", None, None, None, beside, why)
-    return Estimate(name, model, "ok" if beside.enough else "unsupported", value, low, high, beside, beside.why_not)
+        return Estimate(name, model, "unsupported", support=beside, note=why)
+    status: Status = "ok" if beside.enough else "unsupported"
+    plain = Estimate(name, model, status, support=beside, note=beside.why_not)
+    return _stated(sums, evidence.log, plain, seed, resamples)
 
 
-def _stated(sums: Sums, evidence: Evidence, seed: int, resamples: int) -> tuple[float, float, float]:
-    return (sums.value(), *sums.interval(evidence.log.patients, seed, resamples))
+def observed_return(log: Transitions, gamma: float, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+    """What the log itself returned: of who acted."""
+    beside = of_weights(np.zeros(log.episodes))
+    plain = Estimate("observed return", "no model: the mean return of who acted", "ok", support=beside)
+    return _stated(estimators.observed(log, gamma), log, plain, seed, resamples)
+
+
+def _stated(sums: Sums, log: Transitions, plain: Estimate, seed: int, resamples: int) -> Estimate:
+    """With its value and interval."""
+    values = sums.resampled(log.patients, seed, resamples)
+    low, high = interval(values)
+    return replace(plain, value=sums.value(), low=low, high=high, resampled=values)
+
+
+def combined(own: Sequence[Estimate]) -> Estimate:
+    """The mean of one estimator over several policies, its interval from the same patients; supported if all are."""
+    worst = max(own, key=lambda e: ("ok", "by model", "unsupported", "failed", "not defined").index(e.status))
+    values = [e.value for e in own if e.value is not None]
+    resamples = [e.resampled for e in own if e.resampled is not None]
+    if len(values) < len(own) or len(resamples) < len(own):
+        return replace(worst, value=None, low=None, high=None, resampled=None)
+    mean = np.mean(resamples, 0)
+    low, high = interval(mean)
+    return replace(worst, value=float(np.mean(values)), low=low, high=high, resampled=mean)
 
 
 def ranking(by_policy: Mapping[str, Sequence[Estimate]], estimator: str) -> list[str]:

@@ -29,17 +29,6 @@ class Sums:
         times = rng.multinomial(len(known), np.full(len(known), 1 / len(known)), size=resamples)
         return self._values(times[:, owner].astype(np.float64))
 
-    def interval(
-        self, patients: np.ndarray, seed: int = 0, resamples: int = RESAMPLES, level: float = 0.95
-    ) -> tuple[float, float]:
-        """Percentile interval over those resamples in which the value is defined; NaN when it never is."""
-        values = self.resampled(patients, seed, resamples)
-        values = values[~np.isnan(values)]
-        if not len(values):
-            return float("nan"), float("nan")
-        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], method="nearest")
-        return float(low), float(high)
-
     def _values(self, times: np.ndarray) -> np.ndarray:
         """(B, E) how often each episode counts -> (B,)"""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -49,3 +38,12 @@ class Sums:
 def mean_of(values: np.ndarray) -> Sums:
     """The plain mean of one number an episode, (E,)."""
     return Sums(values[:, None], np.ones((len(values), 1)))
+
+
+def interval(resampled: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Percentile interval over those resamples in which the value is defined; NaN when it never is."""
+    values = resampled[~np.isnan(resampled)]
+    if not len(values):
+        return float("nan"), float("nan")
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], method="nearest")
+    return float(low), float(high)

@@ -62,6 +62,29 @@ def test_a_patient_is_in_one_part_only() -> None:
         assert not set(log.patients[parts[0]]) & set(log.patients[parts[1]])
 
 
-def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="not a log"):
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (None, "not a log"),
+        ("[1]", "not a log"),
+        ("{", "not a log"),
+        ('{"format": 0}', "format 0, this version reads 1"),
+        ('{"format": 1}', "key 'patient_names' is missing"),
+        ('{"format": 1, "spec": {}, "patient_names": []}', "not complete: 'observation'"),
+    ],
+)
+def test_a_folder_without_a_log_is_named(tmp_path: Path, head: str | None, message: str) -> None:
+    if head is not None:
+        (tmp_path / "log.json").write_text(head)
+    for name in ARRAYS:
+        np.save(tmp_path / f"{name}.npy", np.zeros(1))
+    with pytest.raises(BadInput, match=message):
         load(tmp_path)
+
+
+def test_an_array_cut_short_is_named(tmp_path: Path) -> None:
+    save(small_log(), tmp_path / "log")
+    path = tmp_path / "log" / "rewards.npy"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(BadInput, match=r"rewards\.npy: cannot be read"):
+        load(tmp_path / "log")

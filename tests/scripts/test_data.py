@@ -81,6 +81,7 @@ def test_a_log_is_collected(tmp_path: Path) -> None:
         (("collect", "refork/SyntheticCohort-v0", "log", "--behaviour", "x"), "no behaviour 'x'"),
         (("cohort", "c.csv", "--patients", "0"), "Must be >= 1"),
         (("cohort", "c.txt"), "c.txt: the name of a csv file ends in .csv"),
+        (("cohort", "/proc/none/c.csv"), "cannot be written"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

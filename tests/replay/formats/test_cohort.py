@@ -121,6 +121,19 @@ def test_what_is_allowed_is_kept(tmp_path: Path) -> None:
     assert log.allowed[6].tolist() == [[True] * 5, [True, True, False, False, False]]
 
 
+def test_the_published_layout_has_a_schema(tmp_path: Path) -> None:
+    path = tmp_path / "sepsis.csv"
+    lines = ["traj,step,m:charttime,m:icustayid,o:gender,o:SpO2,a:action,r:reward"]
+    lines += ["0,0,1,s7,1,97,3,0", "0,1,2,s7,1,95,24,1", "1,0,5,s9,0,91,0,-1"]
+    path.write_text("\n".join(lines) + "\n")
+    log = read(path, Path("mimic_sepsis"))
+    assert log.spec.action.sizes == (25,)
+    assert log.spec.observation.names == ("o:gender", "o:SpO2")
+    assert log.patient_names == ("s7", "s9")
+    assert log.rewards.tolist() == [0, 1, -1]
+    assert log.terminated.tolist() == [False, True, True]
+
+
 def test_a_table_may_be_read_in_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [f"s{k // 7},p{k // 14},{k % 7},{k % 50},{k % 3},{k % 5},{k % 3},{k % 2}" for k in range(700)]
     whole = read(write(tmp_path, rows))
