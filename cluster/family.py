@@ -40,6 +40,12 @@ class Report(Protocol):
     def notes(self) -> list[str]:
         """What was left out and why, a line each."""
 
+    def about(self) -> dict[str, Any]:
+        """What all rows have in common; JSON values."""
+
+    def plots(self, folder: Path) -> list[Path]:
+        """Write pictures, where there are any to draw."""
+
 
 @dataclass(frozen=True)
 class Contest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -32,6 +33,14 @@ class GameReport:
                 shares = (f"{o.passes:.2f}", f"{o.unserved:.2f}", o.failure)
                 table.add_row(j.policy, j.mode, str(o.fraction), f"{o.own[0]:.1f}", f"{o.own[1]:.1f}", *shares)
         return [table, *self._by_cell(), self._couplings()]
+
+    def about(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def plots(self, folder: Path) -> list[Path]:
+        """None."""
+        return []
 
     def notes(self) -> list[str]:
         notes = [f"not judged: {j.policy} {j.mode} {line}" for j in self.judgements for line in j.lost]

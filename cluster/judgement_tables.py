@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from refork.cluster.judgement import Judgement
@@ -30,6 +31,14 @@ class TaskReport:
             counts = (str(j.tasks), str(j.attempts), str(len(j.unjudged)))
             table.add_row(j.policy, j.mode, str(j.resolved or "-"), *passed, *counts)
         return [table, *self._by_package()]
+
+    def about(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def plots(self, folder: Path) -> list[Path]:
+        """None."""
+        return []
 
     def notes(self) -> list[str]:
         return [

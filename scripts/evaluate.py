@@ -38,6 +38,13 @@ def evaluate(
     The untrained policy and the environment's baselines are judged beside it. Attempts that the machinery failed
     are listed at the end and count neither way.
 
+    Logs: values estimated on the split's patients, intervals by bootstrap over patients, the spread of trained seeds
+    apart: weighted importance sampling (WIS, per decision), fitted Q evaluation (tables, linear, trees, networks),
+    weighted doubly robust, cluster weights (OffCEM). Beside them the observed return, behaviour cloning, never-treat,
+    random, and in simulators the true value. What the log does not support is marked and not ranked. With effective
+    sample sizes, calibration of who acted, rare and out-of-distribution recommendations, change of dose; pictures are
+    written beside the JSON.
+
     Parameters
     ----------
     checkpoint
@@ -49,7 +56,7 @@ def evaluate(
     tasks
         Tasks to play, evenly over packages; 0: all; default: as the run's job says.
     baselines
-        Judge the untrained policy and the environment's baselines too.
+        Judge the untrained policy (not of logs) and the environment's baselines too.
     sizes
         Games: numbers of sites to play at, e.g. 20 80; default: as the run's job says.
     forks
@@ -77,9 +84,10 @@ def evaluate(
     check_writable(target.parent, "choose another --out")
     history = [row for row in read_metrics(path.parent.parent / "metrics.jsonl") if row["step"] <= loaded.step]
     report = evaluate_checkpoint(loaded, job, split, baselines, _say, forks, history)
-    _write(target, {"checkpoint": str(path), "step": loaded.step, "split": split}, report)
+    _write(target, {"checkpoint": str(path), "step": loaded.step, "split": split, **report.about()}, report)
     _show(report)
-    print(f"written to {target}")
+    for written in (target, *report.plots(target.parent)):
+        print(f"written to {written}")
     return 0
 
 

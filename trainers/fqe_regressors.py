@@ -46,7 +46,8 @@ class Table:
 class Linear:
     """Ridge regression on the features: a part that all actions share, then each action's deviation from it."""
 
-    RIDGE = 1.0
+    RIDGE = 100.0
+    """Of the deviations: what fewer transitions than this say is mostly shrunk away."""
 
     def __init__(self, problem: Problem, transitions: np.ndarray, seed: int = 0) -> None:
         features = problem.features

@@ -1,0 +1,40 @@
+"""Treatment channels of a log's actions, where they are known: by declared decision makers, or by the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from refork.envs.log_spec import LogSpec
+
+JOINT = {
+    "refork/IcuSepsis-v0": ((5, 5), ("fluids", "vasopressor")),
+    "refork/SyntheticCohort-v0": ((5, 5), ("iv", "vaso")),
+    "refork/SepsisSCM-v0": ((2, 2, 2), ("antibiotics", "ventilation", "vasopressor")),
+}
+"""What one decision maker's action codes: levels of each channel, the last one fastest, and their names."""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Dose levels of joint action a: `levels[c][a]` of channel c."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def levels(self) -> np.ndarray:
+        """(C, A), int64"""
+        return np.indices(self.sizes).reshape(len(self.sizes), -1)
+
+
+def channels(spec: LogSpec) -> Channels | None:
+    """None: nothing says what an action's number means."""
+    action = spec.action
+    if action.kind == "continuous":
+        return None
+    if action.agents > 1:
+        names = action.names or tuple(f"channel {i}" for i in range(action.agents))
+        return Channels(names, action.sizes)
+    sizes, names = JOINT.get(spec.env, ((), ()))
+    return Channels(names, sizes) if sizes and int(np.prod(sizes)) == action.sizes[0] else None

@@ -1,0 +1,155 @@
+"""Estimates what policies are worth on one part of a log; what cannot be estimated is said, never guessed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from refork.cluster.log_doses import channels
+from refork.cluster.log_practice import Practice, Situations, practice, training_density
+from refork.cluster.log_source import LogSource
+from refork.envs.forkable import BadInput
+from refork.envs.log_spec import Act
+from refork.envs.swe.tasks import Split
+from refork.replay.ope.clusters import cluster_ratios, magnitudes
+from refork.replay.ope.estimate import Estimate, Evidence, ModelValues, estimates
+from refork.replay.ope.recorded import check_certainty, recorded
+from refork.replay.support import cost_log, watched
+from refork.replay.transitions import Transitions
+from refork.trainers import fqe
+from refork.trainers.behaviour_model import Behaviour, fit_behaviour
+from refork.trainers.joint_actions import JointActions
+
+WHOLE = 300_000
+"""Transitions up to which the behaviour policy is fitted on the whole log, not on the judged part alone."""
+
+log = logging.getLogger("refork.evaluate")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of the log that is judged on, and who acted in it."""
+
+    log: Transitions
+    behaviour: Behaviour
+    """Cross-fitted; of the part's transitions."""
+    probabilities: np.ndarray
+    """(N,): of the logged joint actions: recorded where known, else modelled."""
+    source: str
+    """Where they are from, in words."""
+    known: float
+    """Share that was recorded and is used."""
+    notes: tuple[str, ...]
+
+    @property
+    def gamma(self) -> float:
+        return self.log.spec.gamma
+
+
+def part_of(source: LogSource, split: Split) -> Part:
+    """Raises BadInput when the split has no patients."""
+    episodes = source.splits[split]
+    if not len(episodes):
+        raise BadInput(f"there are no {split} patients; choose another --split, or set env.options.fractions")
+    own = source.log.subset(episodes)
+    if len(source.log) <= WHOLE:
+        behaviour = _of_steps(fit_behaviour(source.log), source.log.steps_of(episodes))
+    else:
+        behaviour = fit_behaviour(own)
+    return Part(own, behaviour, *_probabilities(own, behaviour))
+
+
+def _of_steps(found: Behaviour, steps: np.ndarray) -> Behaviour:
+    probabilities = None if found.probabilities is None else found.probabilities[steps]
+    return Behaviour(found.kind, found.logged[steps], probabilities, found.calibration, found.nll)
+
+
+def _probabilities(own: Transitions, behaviour: Behaviour) -> tuple[np.ndarray, str, float, tuple[str, ...]]:
+    try:
+        known = recorded(own)
+        if own.spec.action.kind == "discrete":
+            check_certainty(known, behaviour.logged)
+    except BadInput as error:
+        note = f"recorded behaviour probabilities are refused: {error}. {behaviour.kind} stands in their place"
+        return behaviour.logged, behaviour.kind, 0.0, (note,)
+    share = float((~np.isnan(known)).mean())
+    used = np.where(np.isnan(known), behaviour.logged, known)
+    if share == 1:
+        return used, "recorded probabilities", share, ()
+    if share == 0:
+        return used, behaviour.kind, share, ()
+    return used, f"recorded probabilities, and {behaviour.kind} where unknown", share, ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found of one policy."""
+
+    estimates: tuple[Estimate, ...]
+    models: dict[str, fqe.FQE]
+    practice: Practice | None
+    violations: dict[str, float]
+    """Steps an episode that lead to a violation of each watched limit, estimated by FQE."""
+
+
+def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Callable[[str], None]) -> list[Found]:
+    """All estimators for all policies. A method that fails is reported as failed, and the others go on."""
+    models: dict[str, list[fqe.FQE]] = {}
+    missing = [
+        Estimate(f"FQE {method}", f"a {method} model of Q", "not defined", note=why)
+        for method, why in fqe.undefined(part.log).items()
+    ]
+    for method in (m for m in fqe.METHODS if m not in fqe.undefined(part.log)):
+        say(f"FQE by {method}: {len(acts)} policies, {len(part.log)} transitions")
+        try:
+            models[method] = fqe.evaluate(part.log, acts, part.gamma, method=method)
+        except Exception as error:
+            log.warning("FQE by %s failed: %s", method, error)
+            missing.append(Estimate(f"FQE {method}", f"a {method} model of Q", "failed", note=str(error)))
+    situations = Situations(
+        part.log, part.behaviour.probabilities, training_density(source.log.subset(source.splits["train"]))
+    )
+    rates = _violations(part.log, acts)
+    say("weights, support, change of dose")
+    return [
+        Found(
+            (*estimates(_evidence(part, act, {m: found[k] for m, found in models.items()}), plain=True), *missing),
+            {method: found[k] for method, found in models.items()},
+            practice(situations, act),
+            {limit: found[k] for limit, found in rates.items()},
+        )
+        for k, act in enumerate(acts)
+    ]
+
+
+def _violations(own: Transitions, acts: Sequence[Act]) -> dict[str, list[float]]:
+    """By watched limit, of each policy."""
+    return {
+        str(limit): [found.value for found in fqe.evaluate(cost_log(own, limit), acts, 1.0)] for limit in watched(own)
+    }
+
+
+def _evidence(part: Part, act: Act, models: dict[str, fqe.FQE]) -> Evidence:
+    own = part.log
+    values = {
+        method: ModelValues(found.starts, found.q, found.v, found.converged and found.in_bounds)
+        for method, found in models.items()
+    }
+    if own.spec.action.kind == "continuous":
+        return Evidence(own, part.gamma, part.probabilities, None, values, None, part.source)
+    rows = own.rows(np.arange(len(own)))
+    acted = act(np.asarray(own.observations[rows]), None if own.allowed is None else np.asarray(own.allowed[rows]))
+    chosen = np.take_along_axis(acted, np.asarray(own.actions)[..., None], -1)[..., 0].prod(-1)
+    clusters = _clusters(part, acted)
+    return Evidence(own, part.gamma, part.probabilities, chosen, values, clusters, part.source)
+
+
+def _clusters(part: Part, acted: np.ndarray) -> np.ndarray | None:
+    """(N,) log ratios of the magnitudes of treatment, where dose levels are known and can be listed."""
+    known, joint = channels(part.log.spec), JointActions(part.log.spec.action)
+    if known is None or not joint.count or part.behaviour.probabilities is None:
+        return None
+    policy, behaviour = joint.probabilities(acted), joint.probabilities(part.behaviour.probabilities)
+    return cluster_ratios(policy, behaviour, joint.numbers(part.log.actions), magnitudes(known.sizes))

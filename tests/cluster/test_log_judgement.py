@@ -1,0 +1,177 @@
+"""What `refork evaluate` says of policies learnt from logs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from refork.cluster.family import Contest, open_family
+from refork.cluster.log_doses import channels
+from refork.cluster.log_family import LogFamily
+from refork.cluster.log_judgement import LogReport
+from refork.cluster.training import build_trainer
+from refork.envs.forkable import BadInput
+from refork.replay.transitions import save
+from refork.trainers import fqe
+from refork.trainers.config import JobConfig
+from rich.console import Console
+
+from tests.trainers.logs import log_for
+
+
+def job(env: dict[str, Any], kind: str = "cql", seeds: int = 2) -> JobConfig:
+    return JobConfig.model_validate(
+        {
+            "env": env,
+            "agent": {"kind": "q_networks", "options": {"hidden": [8]}},
+            "trainer": {"kind": kind, "seeds": seeds, "steps_per_update": 4, "gamma": 1.0},
+        }
+    )
+
+
+def judged(made: JobConfig, split: str = "held_out", baselines: bool = True) -> LogReport:
+    torch.set_num_threads(1)
+    family = open_family(made)
+    assert isinstance(family, LogFamily)
+    weights = build_trainer(made, family.feature_names).weights()
+    contest = Contest(split, baselines, 0, weights, weights, [], None, lambda _: None)  # type: ignore[arg-type]
+    return family.judge(contest)
+
+
+@pytest.fixture
+def tables_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(fqe, "METHODS", ("table", "linear"))
+    return None
+
+
+SEPSIS = {"id": "refork/IcuSepsis-v0", "options": {"episodes": 600}}
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_policies_of_a_simulator_stand_beside_their_true_values(tmp_path: Path) -> None:
+    report = judged(job(SEPSIS))
+    rows = {(row.name, row.seed): row for row in report.judged}
+    assert {("trained, all seeds", None), ("trained", 1), ("logged", None), ("BC", None), ("never-treat", None)} < set(
+        rows
+    )
+    assert rows["optimal", None].truth is not None
+    assert rows["optimal", None].truth.value == pytest.approx(0.87514, abs=1e-5)
+    assert rows["logged", None].truth is not None
+    assert rows["logged", None].truth.value == pytest.approx(0.78184, abs=1e-5)
+    said = {e.estimator: e for e in rows["optimal", None].estimates}
+    assert said["WIS"].status == said["WDR table"].status == "unsupported"
+    assert said["FQE table"].status == "by model"
+    together = {e.estimator: e for e in rows["trained, all seeds", None].estimates}["FQE table"]
+    each = [{e.estimator: e for e in rows["trained", s].estimates}["FQE table"].value for s in (0, 1)]
+    assert together.value == pytest.approx(np.mean(each))  # type: ignore[arg-type]
+    assert rows["trained, all seeds", None].by_seed["FQE table"] == pytest.approx(each)
+    assert not any("optimal" in note for note in report.notes() if note.startswith("ranking by WIS"))
+    written = json.loads(json.dumps({**report.about(), "results": report.to_json()}, allow_nan=False))
+    assert written["gamma"] == 1.0
+    assert written["results"][3]["fqe"]["table"]["held_out"] is True
+    assert [path.name for path in report.plots(tmp_path)] == [
+        "estimates-held_out.png",
+        "calibration-held_out.png",
+        "doses-held_out.png",
+    ]
+    _fits(report, 100)
+
+
+def _fits(report: LogReport, width: int) -> None:
+    """Nothing is cut or broken at that width."""
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for table in report.tables():
+        console.print(table)
+    text = console.export_text()
+    assert "…" not in text
+    assert "trained, all seeds" in text
+
+
+def test_a_method_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fqe.evaluate
+
+    def evaluate(*args: Any, **options: Any) -> list[fqe.FQE]:
+        if options.get("method") == "linear":
+            raise FloatingPointError("singular")
+        return whole(*args, **options)
+
+    monkeypatch.setattr(fqe, "METHODS", ("table", "linear"))
+    monkeypatch.setattr(fqe, "evaluate", evaluate)
+    report = judged(job(SEPSIS, seeds=1), baselines=False)
+    said = {e.estimator: e for e in report.judged[1].estimates}
+    assert said["FQE linear"].status == "failed"
+    assert said["FQE linear"].note == "singular"
+    assert said["FQE table"].value is not None
+
+
+def test_a_failure_in_training_is_said_and_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = job(SEPSIS)
+    family = open_family(made)
+    weights = build_trainer(made, family.feature_names).weights()
+    evaluator = family.evaluator(None)  # type: ignore[arg-type]
+    found = evaluator.evaluate(weights, 3)
+    assert 0 < found["fqe"] < 1
+    assert 0.6 < found["true_value"] < 0.9
+    monkeypatch.setattr(fqe, "evaluate", lambda *_, **__: 1 / 0)
+    assert set(evaluator.evaluate(weights, 3)) == {"true_value"}
+    assert "update 3: FQE failed, training goes on: division by zero" in caplog.text
+
+
+def _small(actions: str, behaviour: np.ndarray | None, folder: Path) -> dict[str, Any]:
+    log = log_for(actions, episodes=40)
+    kept = (
+        log
+        if behaviour is None
+        else type(log)(**{f: getattr(log, f) for f in log.__dataclass_fields__} | {"behaviour": behaviour})
+    )
+    save(kept, folder)
+    return {"id": "refork/Logs-v0", "tasks": str(folder), "options": {"fractions": [0.5, 0.25, 0.25]}}
+
+
+@pytest.mark.usefixtures("tables_only")
+@pytest.mark.parametrize("wrong", [-0.7, 1.0])
+def test_what_is_no_probability_is_refused_and_modelled_instead(wrong: float, tmp_path: Path) -> None:
+    """Log-likelihoods, and 1 in place of unknown."""
+    report = judged(job(_small("discrete", np.full(240, wrong, np.float32), tmp_path / "log"), seeds=1))
+    assert report.notes()[0].startswith("recorded behaviour probabilities are refused: ")
+    assert report.part.source == "a cross-fitted network"
+    assert report.part.known == 0
+
+
+@pytest.mark.parametrize("actions", ["continuous", "factored discrete"])
+def test_what_is_not_defined_for_a_log_is_said(actions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fqe, "METHODS", ("linear",))
+    report = judged(job(_small(actions, None, tmp_path / "log"), kind="bc", seeds=1))
+    said = {e.estimator: e for e in report.judged[1].estimates}
+    if actions == "continuous":
+        assert said["WIS"].status == said["FQE linear"].status == "not defined"
+        assert said["FQE linear"].note == "continuous actions"
+    else:
+        assert said["WIS"].support is not None
+        assert said["FQE linear"].value is not None
+    assert report.judged[1].truth is None
+    _fits_any(report)
+
+
+def _fits_any(report: LogReport) -> None:
+    for table in report.tables():
+        Console(width=100, file=open("/dev/null", "w")).print(table)  # noqa: SIM115
+
+
+def test_a_split_without_patients_is_bad_input() -> None:
+    with pytest.raises(BadInput, match=r"no held_out patients.*fractions"):
+        judged(job({**SEPSIS, "options": {"episodes": 50, "fractions": [0.8, 0.2, 0.0]}}))
+
+
+def test_channels_are_declared_or_known_never_guessed() -> None:
+    assert channels(log_for("discrete").spec) is None
+    assert channels(log_for("continuous").spec) is None
+    found = channels(log_for("factored discrete").spec)
+    assert found is not None
+    assert found.sizes == (4, 4, 4)
+    assert found.levels[:, 5].tolist() == [0, 1, 1]
