@@ -30,13 +30,16 @@ class EpisodeRows:
     def _check_together(self, labels: np.ndarray, begins: np.ndarray, place: Place) -> None:
         # hashes in place of labels: 8 bytes an episode, and a false alarm is less likely than a broken disk
         keys = np.fromiter((hash(str(labels[row])) for row in begins), np.int64, len(begins))
-        before = np.isin(keys, self._seen)
+        places = np.searchsorted(self._seen, keys)
+        before = np.append(self._seen, 0)[places] == keys
+        before &= places < len(self._seen)
         before[np.setdiff1d(np.arange(len(keys)), np.unique(keys, return_index=True)[1])] = True
         if before.any():
             row = int(begins[np.argmax(before)])
             expected = "rows of an episode together; sort the file by episode and step"
             raise place.fault(row, self._names.episode, f"{plain(labels[row])!r} again after other episodes", expected)
-        self._seen = np.union1d(self._seen, keys)
+        order = np.argsort(keys)
+        self._seen = np.insert(self._seen, places[order], keys[order])
 
     def _check_patients(self, rows: Rows, starts: np.ndarray, place: Place) -> None:
         owner = np.repeat(rows.patient[starts[:-1]], np.diff(starts))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from refork.replay.transitions import load
+from refork.scripts.cli import main
 
 from tests.replay.formats import files
 from tests.scripts.commands import refork, run_folder
@@ -50,21 +51,22 @@ def test_a_cohort_is_checked_and_its_card_written(cohort: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [("native", "n"), ("parquet", "n.parquet"), ("d4rl", "n.hdf5")])
-def test_a_cohort_is_converted(cohort: Path, kind: str, name: str, tmp_path: Path) -> None:
-    out = tmp_path / name
-    done = refork(cohort, "data", "convert", "c.csv", str(out), "--to", kind)
-    assert done.returncode == 0, done.stderr
-    assert refork(cohort, "data", "check", str(out), "--out", str(tmp_path / "card.json")).returncode == 0
-    assert json.loads((tmp_path / "card.json").read_text())["episodes"] == 60
-    again = refork(cohort, "data", "convert", "c.csv", str(out), "--to", kind)
-    assert (again.returncode, again.stdout) == (2, "")
-    assert again.stderr.startswith(f"refork: {out}: is there already")
+def test_a_cohort_is_converted(
+    cohort: Path, kind: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out, card = str(cohort / "c.csv"), tmp_path / name, tmp_path / "card.json"
+    assert main(["data", "convert", source, str(out), "--to", kind]) == 0
+    assert main(["data", "check", str(out), "--out", str(card)]) == 0
+    assert json.loads(card.read_text())["episodes"] == 60
+    capsys.readouterr()
+    assert main(["data", "convert", source, str(out), "--to", kind]) == 2
+    assert capsys.readouterr().err.startswith(f"refork: {out}: is there already")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_a_log_is_collected(tmp_path: Path) -> None:
-    options = ("--behaviour", "random", "--episodes", "30", "--seed", "2", "--options.channels", "factored")
-    done = refork(tmp_path, "data", "collect", "refork/SyntheticCohort-v0", "log", *options)
-    assert done.returncode == 0, done.stderr
+    options = ["--behaviour", "random", "--episodes", "30", "--seed", "2", "--options.channels", "factored"]
+    assert main(["data", "collect", "refork/SyntheticCohort-v0", str(tmp_path / "log"), *options]) == 0
     log = load(tmp_path / "log")
     assert log.episodes == 30
     assert log.spec.action.sizes == (5, 5)
@@ -84,11 +86,19 @@ def test_a_log_is_collected(tmp_path: Path) -> None:
         (("cohort", "/proc/none/c.csv"), "cannot be written"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = refork(tmp_path, "data", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_input_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", *arguments]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.out == ""
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_fault_in_a_file_is_one_line(tmp_path: Path) -> None:
@@ -98,22 +108,26 @@ def test_a_fault_in_a_file_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
-def test_a_missing_schema_shows_one_for_this_file(tmp_path: Path) -> None:
+def test_a_missing_schema_shows_one_for_this_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     files.write(tmp_path)
     (tmp_path / "small.schema.toml").rename(tmp_path / "mine.toml")
-    done = refork(tmp_path, "data", "check", "small.csv")
-    assert done.returncode == 2
-    assert 'actions = ["a:iv", "a:vaso"]' in done.stderr
-    assert refork(tmp_path, "data", "check", "small.csv", "--schema", "mine.toml").returncode == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "check", "small.csv"]) == 2
+    assert 'actions = ["a:iv", "a:vaso"]' in capsys.readouterr().err
+    assert main(["data", "check", "small.csv", "--schema", "mine.toml"]) == 0
 
 
-def test_a_patient_in_two_files_is_found(tmp_path: Path) -> None:
+def test_a_patient_in_two_files_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for part, rows in (("train", files.ROWS[:4]), ("test", files.ROWS[4:])):
         (tmp_path / part).mkdir()
         files.write(tmp_path / part, rows)
-    done = refork(tmp_path, "data", "check", "train/small.csv", "test/small.csv")
-    assert done.returncode == 2
-    assert "test/small.csv: 1 patients are also in train/small.csv (e.g. 'p1')" in done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "check", "train/small.csv", "test/small.csv"]) == 2
+    assert "test/small.csv: 1 patients are also in train/small.csv (e.g. 'p1')" in capsys.readouterr().err
 
 
 def test_a_job_reads_a_file_and_keeps_its_conversion(tmp_path: Path) -> None:
