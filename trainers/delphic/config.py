@@ -15,8 +15,10 @@ class AlgorithmConfig(ValueConfig):
     """Algorithm."""
     alpha: float = Field(1.0, ge=0)
     """Weight of the conservative term."""
-    penalty: float = Field(1.0, ge=0)
-    """lambda: the target is lowered by lambda times the delphic variance of the logged action's value."""
+    penalty: float = Field(2.0, ge=0)
+    """lambda: the target is lowered by lambda times the delphic uncertainty of the logged action's value, ..."""
+    measure: Literal["variance", "deviation"] = "deviation"
+    """... its variance, as in the paper, or the standard deviation, whose lambda does not depend on units."""
     adjust: bool = False
     """Also weigh each transition by pi_b(a | s) / pi_b(a | s, z) of the world that explains the log best: what is
     learnt is then adjusted for that world's confounder, where the log alone would be believed. Not in the paper."""

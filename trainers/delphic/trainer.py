@@ -103,7 +103,7 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         weights = None if self._weights is None else self._weights.gather(1, batch.transitions)
         objectives, choices = [], []
         for name, penalty in (("q", self.config.penalty), ("plain", 0.0)):
-            targets = penalised_target(self._targets(name, batch), delphic, penalty)
+            targets = penalised_target(self._targets(name, batch), delphic, penalty, self.config.measure)
             q = self.networks[name](batch.observations)
             choices.append(masked(q.detach(), allowed).argmax(-1))
             terms = cql_loss(q, batch.actions[..., 0], targets, allowed, self.config.alpha, weights)

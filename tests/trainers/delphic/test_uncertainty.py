@@ -56,8 +56,10 @@ def test_noise_of_bootstraps_is_not_taken_for_disagreement() -> None:
     assert disagreement(noise, ALL).delphic.mean() < disagreement(noise, ALL).between.mean()
 
 
-def test_the_target_is_lowered_by_lambda_times_the_variance() -> None:
-    assert penalised_target(torch.tensor([[1.0]]), torch.tensor([[0.25]]), 2.0).item() == 0.5
+def test_the_target_is_lowered_by_lambda_times_the_uncertainty() -> None:
+    one, quarter = torch.tensor([[1.0]]), torch.tensor([[0.25]])
+    assert penalised_target(one, quarter, 2.0, "variance").item() == 0.5
+    assert penalised_target(one, quarter, 2.0, "deviation").item() == 0.0
 
 
 def test_adjustment_weighs_by_the_ratio_of_the_action_s_probabilities() -> None:
