@@ -84,6 +84,21 @@ def test_the_truth_of_a_behaviour_is_the_mean_of_its_log() -> None:
     assert truth == simulator.truth(act, seed=3)
 
 
+def test_an_agent_sees_its_place_among_its_neighbours() -> None:
+    line = Line(3, "neighbours")  # spacing 5
+    state = LineState(np.array([[6.0, 1.0, 8.0]]), np.zeros(1))
+    seen = line.observe(state)[0]
+    assert seen[0] == pytest.approx([0.6, 0.5, 1.0, 0.4, 0.4])
+    assert seen[1] == pytest.approx([0.1, 0.0, 0.2, 1.0, 0.4])
+    assert seen[2] == pytest.approx([0.8, 1.0, 0.4, 0.4, 0.4])
+    assert line.spec.observation.per_agent
+    plain = Line(3)
+    for spread in (0.5, 1.0):
+        assert (line.rule(seen[None], spread) == plain.rule(plain.observe(state), spread)).all()
+    same = [mean_return(world, world.draw(0.5), 50, 3) for world in (line, plain)]
+    assert same[0] == same[1]
+
+
 def test_wrong_options_are_named() -> None:
     for n in (1, 65):
         with pytest.raises(BadInput, match=f"n={n} of refork/EqualLine-v0"):
