@@ -68,16 +68,26 @@ class Head(nn.Module):
         self.rest = StackedMLP([*hidden, out], generators) if hidden else None
 
     def forward(self, observations: Tensor, extra: Tensor | None = None) -> Tensor:
+        x = self.first_layer(observations, self.inputs(observations, extra))
+        return x if self.rest is None else self.rest(torch.relu(x))
+
+    def inputs(self, observations: Tensor, extra: Tensor | None = None) -> Tensor | None:
+        """What goes into the first linear layer, (K, B, numbers); None when there is only a table."""
         parts = [] if extra is None else [extra]
         if self.features is not None:
             parts.insert(0, (self.features[observations] - self.shift) / self.scale)
         elif self.table is None:
             parts.insert(0, (observations - self.shift) / self.scale)
-        summands = [] if self.table is None else [self.table(observations)]
-        if self.first is not None:
-            summands.append(self.first(torch.cat(parts, -1) if len(parts) > 1 else parts[0]))
-        x = summands[0] if len(summands) == 1 else summands[0] + summands[1]
-        return x if self.rest is None else self.rest(torch.relu(x))
+        return None if self.first is None else torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+
+    def first_layer(self, observations: Tensor, inputs: Tensor | None) -> Tensor:
+        """(K, B, width): the sum of the table and the linear layer, before ReLU."""
+        if self.first is None or inputs is None:
+            assert self.table is not None
+            found: Tensor = self.table(observations)
+            return found
+        x: Tensor = self.first(inputs)
+        return x if self.table is None else x + self.table(observations)
 
     def acting_arrays(self, prefix: str) -> dict[str, np.ndarray]:
         """What `agents/log_policy.py` rebuilds it from: float32 arrays by name."""

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class StackedMLP(nn.Module):
@@ -44,8 +45,18 @@ class StackedTable(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """(K, B) int64 -> (K, B, width)."""
-        member = torch.arange(len(self.rows))[:, None]
-        return self.rows[member, states]
+        return functional.embedding(self._flat(states), self.rows.flatten(0, 1))
+
+    def back(self, states: Tensor, gradient: Tensor, into: Tensor) -> None:
+        """Write the gradient of the rows, from that of the answers (K, B, width)."""
+        count = self.rows.shape[0] * self.rows.shape[1]
+        found = torch.ops.aten.embedding_dense_backward(gradient, self._flat(states), count, -1, False)
+        into.copy_(found.view(self.rows.shape))
+
+    def _flat(self, states: Tensor) -> Tensor:
+        """(K, B) -> numbers of rows in all tables, one after the other."""
+        members, size, _ = self.rows.shape
+        return states + torch.arange(0, members * size, size)[:, None]
 
 
 def _uniform(generator: torch.Generator, fan_in: int, *shapes: tuple[int, ...]) -> list[Tensor]:

@@ -31,20 +31,28 @@ class AgentBatch:
     """(K, B, width) bool, or None: all."""
     next_allowed: Tensor | None
     """(K, B, width) bool, or None: all."""
+    both: Tensor
+    """(K, 2 B, ...): `observations`, and behind them `next_observations`."""
+    next_rows: Tensor
+    """(K, B) int64: rows of `next_observations` in the log."""
 
 
 def by_agent(batch: Batch, spec: LogSpec) -> AgentBatch:
     """(S, B, n, ...) -> (S * n, B, ...); what is shared is repeated."""
     n, own, discrete = spec.action.agents, spec.observation.per_agent, spec.action.kind == "discrete"
     actions = batch.actions if discrete else to_unit(batch.actions, spec.action)
+    both = _split(batch.both) if own else _repeat(batch.both, n)
+    size = batch.rewards.shape[1]
     return AgentBatch(
-        _split(batch.observations) if own else _repeat(batch.observations, n),
+        both[:, :size],
         _split(actions),
         _repeat(batch.rewards, n),
-        _split(batch.next_observations) if own else _repeat(batch.next_observations, n),
+        both[:, size:],
         _repeat(batch.discounts, n),
         _split_mask(legal(batch.allowed, spec.action, batch.actions)),
         _split_mask(legal(batch.next_allowed, spec.action, batch.actions)),
+        both,
+        _repeat(batch.next_rows, n),
     )
 
 

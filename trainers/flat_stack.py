@@ -19,23 +19,21 @@ class FlatStack:
 
     def __init__(self, network: nn.Module, seeds: int) -> None:
         self._seeds = seeds
-        self.parameters = list(network.parameters())
         self.flats: list[nn.Parameter] = []
         """(K, numbers) each: what the optimiser steps."""
         self._gradients: list[Tensor] = []
-        views: dict[nn.Parameter, Tensor] = {}
-        for group in _groups(self.parameters):
+        self.gradients: dict[nn.Parameter, Tensor] = {}
+        """Where the gradient of each parameter is written."""
+        for group in _groups(list(network.parameters())):
             flat = nn.Parameter(torch.cat([p.detach().reshape(len(p), -1) for p in group], 1))
             gradient = torch.zeros_like(flat)
             for p, now, its in zip(group, _views(flat.data, group), _views(gradient, group), strict=True):
-                p.data, views[p] = now, its
+                p.data, self.gradients[p] = now, its
             self.flats.append(flat)
             self._gradients.append(gradient)
-        self._views = [views[p] for p in self.parameters]
 
-    def take(self, gradients: Sequence[Tensor], limit: float) -> None:
-        """Let the optimiser see these gradients of `parameters`, each seed's shortened to a norm of at most `limit`."""
-        torch._foreach_copy_(self._views, list(gradients))
+    def clip(self, limit: float) -> None:
+        """Let the optimiser see what `gradients` holds, each seed's part shortened to a norm of at most `limit`."""
         by_seed = [g.view(self._seeds, -1) for g in self._gradients]
         norms = torch.stack([torch.linalg.vector_norm(g, dim=1) for g in by_seed]).norm(dim=0)
         factors = (limit / norms.clamp_min(1e-12)).clamp_max(1.0)[:, None]

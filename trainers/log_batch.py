@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from refork.replay.seeding import generator
 from refork.replay.transitions import LoggedExperience, Transitions
 from torch import Tensor
+
+AT_ONCE = 2048
+"""Transitions looked up together, of several small minibatches."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,15 @@ class Batch:
     """(S, B): probability of the logged action under who acted; NaN: unknown."""
     transitions: Tensor
     """(S, B) int64: their numbers in the log."""
+    next_rows: Tensor
+    """(S, B) int64: rows of `next_observations` in the log."""
+    both: Tensor
+    """(S, 2 B, ...): `observations`, and behind them `next_observations`, which are parts of it."""
+
+    def __getitem__(self, step: int) -> Batch:
+        """One of several stacked in front."""
+        parts = (getattr(self, f.name) for f in fields(self))
+        return Batch(*(None if part is None else part[step] for part in parts))  # type: ignore[arg-type]
 
 
 class LogTensors:
@@ -51,22 +63,26 @@ class LogTensors:
         self.allowed = None if log.allowed is None else torch.from_numpy(np.asarray(log.allowed))
 
     def batch(self, transitions: Tensor) -> Batch:
-        """The transitions with these numbers, (S, B) int64."""
+        """The transitions with these numbers, (..., B) int64."""
         rows = transitions + self.episode[transitions]
+        both, size = self._seen(torch.cat([rows, rows + 1], -1)), rows.shape[-1]
+        axis = rows.ndim - 1
         return Batch(
-            self._seen(rows),
+            both.narrow(axis, 0, size),
             self.actions[transitions],
             self.rewards[transitions],
-            self._seen(rows + 1),
+            both.narrow(axis, size, size),
             self._gamma ** self.dt[transitions] * ~self.terminated[transitions],
             None if self.allowed is None else self.allowed[rows],
             None if self.allowed is None else self.allowed[rows + 1],
             self.behaviour[transitions],
             transitions,
+            rows + 1,
+            both,
         )
 
     def _seen(self, rows: Tensor) -> Tensor:
-        found = self.observations[rows]
+        found = self.observations.index_select(0, rows.flatten()).unflatten(0, rows.shape)
         return found if found.is_floating_point() else found.long()
 
 
@@ -89,5 +105,6 @@ class Minibatches:
         draws = [generator(s, "minibatches", update) for s in self._seeds]
         chosen = [g.integers(len(experience.transitions), size=(steps, size)) for g in draws]
         numbers = torch.from_numpy(experience.transitions[np.stack(chosen, 1)])  # (steps, S, B)
-        for step in range(steps):
-            yield tensors.batch(numbers[step])
+        for some in numbers.split(max(1, AT_ONCE // numbers[0].numel())):
+            together = tensors.batch(some)
+            yield from (together[step] for step in range(len(some)))

@@ -12,15 +12,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from refork.agents.head_pass import HeadPass
 from refork.agents.q_networks import LogNetworks
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.envs.log_spec import LogSpec
 from refork.replay.seeding import generator
 from refork.replay.transitions import LoggedExperience
+from refork.trainers.agent_batch import AgentBatch
 from refork.trainers.flat_stack import FlatStack
-from refork.trainers.log_batch import Batch, Minibatches
+from refork.trainers.log_batch import Batch, LogTensors, Minibatches
 from refork.trainers.offline_config import OfflineConfig
 from refork.trainers.schedule import Schedule
+from refork.trainers.target_rows import TargetRows
 from torch import Tensor, nn
 
 Config = TypeVar("Config", bound=OfflineConfig)
@@ -37,6 +40,8 @@ class Objective(NamedTuple):
     """Names of those that learn from it; gradients do not reach the others."""
     terms: Any
     """A frozen dataclass of tensors, one number a seed or a member, means over the minibatch; `total` is minimised."""
+    passes: Sequence[HeadPass] = ()
+    """Where all that the networks contribute are these passes, one each (agents/head_pass.py)."""
 
 
 class OfflineTrainer(ABC, Generic[Config]):
@@ -55,6 +60,11 @@ class OfflineTrainer(ABC, Generic[Config]):
         self.targets.requires_grad_(False)
         self._flat = {name: FlatStack(network, config.seeds) for name, network in self.networks.items()}
         self._flat_targets = {name: FlatStack(network, config.seeds) for name, network in self.targets.items()}
+        self._target_rows = {
+            name: TargetRows(network, self.spec, config)  # type: ignore[arg-type]
+            for name, network in self.targets.items()
+        }
+        self._tensors: LogTensors | None = None
         stepped = [flat for stack in self._flat.values() for flat in stack.flats]
         self.optimiser = torch.optim.Adam(stepped, lr=config.learning_rate, fused=True)
         self._minibatches = Minibatches(self.seeds, config.gamma)
@@ -89,6 +99,7 @@ class OfflineTrainer(ABC, Generic[Config]):
         rate = self.schedule.rate(update)
         self.optimiser.param_groups[0]["lr"] = rate
         self._noise = [_torch_generator(seed, update) for seed in self.seeds]
+        self._tensors = self._minibatches.tensors(logged.log)
         self.begin(logged, update)
         sums: dict[str, Tensor] = {}
         for batch in self._minibatches.draw(logged, update, config.steps_per_update, config.batch):
@@ -106,20 +117,32 @@ class OfflineTrainer(ABC, Generic[Config]):
 
     def _step(self, batch: Batch) -> dict[str, Tensor]:
         row: dict[str, Tensor] = {}
-        learning = []
-        for names, terms in self.losses(batch):
-            stacks = [self._flat[name] for name in names]
-            found = iter(torch.autograd.grad(terms.total.sum(), [p for stack in stacks for p in stack.parameters]))
-            learning += [(stack, [next(found) for _ in stack.parameters]) for stack in stacks]
-            row |= {f"loss/{'+'.join(names)}/{key}": value.detach() for key, value in vars(terms).items()}
-        for stack in self._flat.values():
-            stack.rest()
-        for stack, gradients in learning:
-            stack.take(gradients, self.config.max_grad_norm)
+        learning: list[str] = []
+        for objective in self.losses(batch):
+            self._derive(objective)
+            learning += objective.networks
+            prefix = "loss/" + "+".join(objective.networks)
+            row |= {f"{prefix}/{key}": value.detach() for key, value in vars(objective.terms).items()}
+        for name, stack in self._flat.items():
+            if name in learning:
+                stack.clip(self.config.max_grad_norm)
+            else:
+                stack.rest()
         self.optimiser.step()
         self._done += 1
         self._move_targets()
         return row
+
+    def _derive(self, objective: Objective) -> None:
+        """Write the gradients of its networks."""
+        total = objective.terms.total.sum()
+        places = {p: place for name in objective.networks for p, place in self._flat[name].gradients.items()}
+        if objective.passes:
+            found = torch.autograd.grad(total, [p.answers for p in objective.passes])
+            for passed, gradient in zip(objective.passes, found, strict=True):
+                passed.back(gradient, places)
+            return
+        torch._foreach_copy_(list(places.values()), list(torch.autograd.grad(total, list(places))))
 
     def _move_targets(self) -> None:
         config = self.config
@@ -127,6 +150,15 @@ class OfflineTrainer(ABC, Generic[Config]):
             return
         for name, stack in self._flat_targets.items():
             stack.follow(self._flat[name], config.target_rate)  # type: ignore[attr-defined]
+            self._target_rows[name].moved()
+
+    @torch.no_grad()
+    def target_values(self, name: str, batch: AgentBatch) -> Tensor:
+        """What the target of a head answers to the next observations, (K, B, out)."""
+        assert self._tensors is not None
+        known = self._target_rows[name].at(batch.next_rows, self._tensors)
+        found: Tensor = self.targets[name](batch.next_observations) if known is None else known
+        return found
 
     def normal(self, *shape: int) -> Tensor:
         """(S, *shape) of standard normal numbers; each seed has a stream of its own."""
@@ -155,6 +187,8 @@ class OfflineTrainer(ABC, Generic[Config]):
         except (RuntimeError, ValueError) as error:
             raise BadInput(f"the checkpoint is of other networks than the job's agent: {error}") from error
         self._done = state["done"]
+        for rows in self._target_rows.values():
+            rows.moved()
 
 
 def check_fits(config: OfflineConfig, spec: LogSpec) -> None:

@@ -13,7 +13,9 @@ def _batch(observations: torch.Tensor, allowed: torch.Tensor | None = None) -> B
     rows = torch.tensor([[0.0], [1.0]])
     numbers = torch.zeros(2, 1, dtype=torch.int64)
     actions = torch.tensor([[[0, 1]], [[1, 2]]])
-    return Batch(observations, actions, rows, observations + 1, rows + 0.5, allowed, allowed, rows, numbers)
+    both = torch.cat([observations, observations + 1], 1)
+    parts = both[:, :1], actions, rows, both[:, 1:], rows + 0.5, allowed, allowed, rows, numbers, numbers + 1, both
+    return Batch(*parts)
 
 
 def _spec(per_agent: bool, sizes: tuple[int, ...] = (3, 3)) -> LogSpec:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from refork.trainers.agent_batch import AgentBatch, by_agent
+from refork.agents.head_pass import HeadPass
+from refork.trainers.agent_batch import by_agent
 from refork.trainers.bc.loss import discrete_loss
 from refork.trainers.bcq.config import AlgorithmConfig
 from refork.trainers.bcq.loss import bcq_loss, in_support
 from refork.trainers.cql.loss import double_q_target
 from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, OfflineTrainer
-from torch import Tensor, nn
+from torch import nn
 
 
 class Trainer(OfflineTrainer[AlgorithmConfig]):
@@ -27,21 +27,19 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         }
 
     def losses(self, batch: Batch) -> Sequence[Objective]:
-        mine = by_agent(batch, self.spec)
-        logits = self.networks["behaviour"](mine.observations)
-        cloned = discrete_loss(logits, mine.actions, mine.allowed, self.config.shrink)
-        q = self.networks["q"](mine.observations)
+        mine, config = by_agent(batch, self.spec), self.config
+        q, behaviour = (
+            HeadPass(self.networks[name], mine.both, graded=mine.rewards.shape[1])  # type: ignore[arg-type]
+            for name in ("q", "behaviour")
+        )
+        kept = in_support(behaviour.others, mine.next_allowed, config.threshold)
+        valued = self.target_values("q", mine)
+        targets = double_q_target(mine.rewards, mine.discounts, q.others, valued, kept)
+        cloned = discrete_loss(behaviour.answers, mine.actions, mine.allowed, config.shrink)
         return [
-            Objective(("behaviour",), cloned),
-            Objective(("q",), bcq_loss(q, mine.actions, self._targets(mine))),
+            Objective(("behaviour",), cloned, (behaviour,)),
+            Objective(("q",), bcq_loss(q.answers, mine.actions, targets), (q,)),
         ]
-
-    @torch.no_grad()
-    def _targets(self, batch: AgentBatch) -> Tensor:
-        following = batch.next_observations
-        kept = in_support(self.networks["behaviour"](following), batch.next_allowed, self.config.threshold)
-        chosen, valued = self.networks["q"](following), self.targets["q"](following)
-        return double_q_target(batch.rewards, batch.discounts, chosen, valued, kept)
 
     def weights(self) -> dict[str, np.ndarray]:
         gate = self.networks["behaviour"].acting_arrays("gate")  # type: ignore[operator]

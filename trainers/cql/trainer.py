@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
+from refork.agents.head_pass import HeadPass
 from refork.agents.q_networks import LogNetworks
-from refork.trainers.agent_batch import AgentBatch, by_agent
+from refork.trainers.agent_batch import by_agent
 from refork.trainers.cql.config import AlgorithmConfig
 from refork.trainers.cql.continuous import ContinuousTrainer
 from refork.trainers.cql.loss import cql_loss, double_q_target
 from refork.trainers.cql.weight import alpha_networks, alpha_objectives, alpha_of
 from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, OfflineTrainer
-from torch import Tensor, nn
+from torch import nn
 
 
 def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> OfflineTrainer[AlgorithmConfig]:
@@ -35,15 +35,12 @@ class DiscreteTrainer(OfflineTrainer[AlgorithmConfig]):
 
     def losses(self, batch: Batch) -> Sequence[Objective]:
         mine = by_agent(batch, self.spec)
-        q, alpha = self.networks["q"](mine.observations), alpha_of(self.config, self.networks)
-        terms = cql_loss(q, mine.actions, self._targets(mine), mine.allowed, alpha)
-        return [Objective(("q",), terms), *alpha_objectives(self.config, self.networks, terms)]
-
-    @torch.no_grad()
-    def _targets(self, batch: AgentBatch) -> Tensor:
-        following = batch.next_observations
-        chosen, valued = self.networks["q"](following), self.targets["q"](following)
-        return double_q_target(batch.rewards, batch.discounts, chosen, valued, batch.next_allowed)
+        passed = HeadPass(self.networks["q"], mine.both, graded=mine.rewards.shape[1])  # type: ignore[arg-type]
+        valued = self.target_values("q", mine)
+        targets = double_q_target(mine.rewards, mine.discounts, passed.others, valued, mine.next_allowed)
+        alpha = alpha_of(self.config, self.networks)
+        terms = cql_loss(passed.answers, mine.actions, targets, mine.allowed, alpha)
+        return [Objective(("q",), terms, (passed,)), *alpha_objectives(self.config, self.networks, terms)]
 
     def weights(self) -> dict[str, np.ndarray]:
         return self.networks["q"].acting_arrays("q")  # type: ignore[operator]
