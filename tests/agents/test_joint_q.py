@@ -49,6 +49,22 @@ def test_the_sweep_is_each_joint_action_asked_for_alone(
             assert torch.allclose(swept[:, :, i, a], alone, atol=1e-5)
 
 
+def test_the_sweeps_gradient_is_that_of_asking_for_each() -> None:
+    seen = torch.randn((S, B, N, F), generator=torch.Generator().manual_seed(1))
+    own, joint = seen.transpose(1, 2).flatten(0, 1), seen.flatten(-2)
+    actions = torch.randint(A, (S, B, N), generator=torch.Generator().manual_seed(2))
+    weights = torch.randn((S, B, N, A), generator=torch.Generator().manual_seed(3))
+    q = MonotonicQ(_factory((8,)), S, purpose=0)
+    found = torch.autograd.grad((q.at(own, joint).sweep(actions) * weights).sum(), list(q.parameters()))
+    view, total = q.at(own, joint), torch.zeros(())
+    for i in range(N):
+        changed = actions[:, :, None].repeat(1, 1, A, 1)  # (S, B, A, n)
+        changed[..., i] = torch.arange(A)
+        total = total + (view.of(changed) * weights[:, :, i]).sum()
+    wanted = torch.autograd.grad(total, list(q.parameters()))
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(found, wanted, strict=True))
+
+
 def test_candidates_of_a_critic_are_swept_like_actions() -> None:
     view = _central((8, 8)).view
     actions = torch.randn((S, B, N, A), generator=torch.Generator().manual_seed(2))
