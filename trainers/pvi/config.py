@@ -26,7 +26,7 @@ class AlgorithmConfig(OfflineConfig):
     shrinkage: float | None = Field(None, ge=0)
     """Decisions in a state that an action must be seen for its own mean to count half, against the mean over all
     decisions there; None: chosen by cross-validation over patients."""
-    prior: float = Field(1.0, ge=0)
+    prior: float = Field(5.0, ge=0)
     """Decisions that the mean over the whole log counts for in every state."""
     penalty: float = Field(0.0, ge=0)
     """c of the penalty c / sqrt(n(s, a) + shrinkage)."""

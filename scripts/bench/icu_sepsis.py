@@ -1,0 +1,218 @@
+"""The study of log sizes: every trainer's exact value in ICU-Sepsis, from 500 to 50,000 episodes of the clinicians.
+
+Anchors: the clinicians .7818, the best policy .8751. The two tabular baselines are planning on the counted model with
+the count-based lower bound, and with a minimum count; their knobs are those that were best with hindsight, ours are
+chosen from the log alone: by cross-validation over patients (pvi), or as the setting of the greatest value that fitted
+Q evaluation gives it on the validation patients of a log that is not judged (all others, as many settings each).
+Each log is another draw of episodes. Trainers of several decision makers learn fluids and vasopressors as two.
+
+    python scripts/bench/icu_sepsis.py [--quick] [--logs 5] [--planned 200] [--processes 2] [--work DIR] [--out FILE]
+
+Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from refork.agents.log_policy import LogPolicy, MemberPolicy
+from refork.cluster.log_source import LogSource
+from refork.envs.clinical.icu_sepsis import IcuSepsis
+from refork.replay.transitions import LoggedExperience
+from refork.scripts.bench.coupling_runs import kept
+from refork.trainers.config import JobConfig, trainer_config_class
+from refork.trainers.make import make_trainer
+from refork.trainers.selection import select
+from refork.trainers.stats import bootstrap, iqm
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
+SIZES = (500, 2500, 10000, 50000)
+TUNING_LOG = 1000
+"""Its seed; settings are chosen on it, and it is not judged."""
+Settings = Mapping[str, Any]
+
+PLANNED: dict[str, dict[int, Settings]] = {
+    "pvi": dict.fromkeys(SIZES, {}),
+    "lower_bound": dict.fromkeys(SIZES, {"shrinkage": 0.0, "prior": 0.0, "min_count": 1, "penalty": 0.1}),
+    "min_count": {
+        size: {"shrinkage": 0.0, "prior": 0.0, "min_count": least}
+        for size, least in zip(SIZES, (2, 5, 10, 50), strict=True)
+    },
+}
+"""Ours, and the tabular baselines with the knobs that were best with hindsight."""
+
+TRIED: dict[str, tuple[Settings, ...]] = {
+    "bc": tuple({"shrink": shrink} for shrink in (0.0, 1e-3, 1e-2)),
+    "cql": tuple({"alpha": alpha} for alpha in (0.003, 0.01, 0.05)),
+    "iql": tuple({"beta": beta, "expectile": 0.7, "act": "best"} for beta in (3.0, 10.0, 30.0)),
+    "bcq": tuple({"threshold": threshold} for threshold in (0.1, 0.3, 0.6)),
+    "cfcql": tuple({"alpha": alpha} for alpha in (0.003, 0.01, 0.05)),
+    "macql": tuple({"alpha": alpha} for alpha in (0.003, 0.01, 0.05)),
+    "omar": tuple({"alpha": alpha} for alpha in (0.003, 0.01, 0.05)),
+    "ogsrl": tuple({"ood_budget": budget} for budget in (0.01, 0.05, 0.2)),
+    "delphic": tuple({"alpha": 0.01, "penalty": penalty} for penalty in (0.0, 0.5, 2.0)),
+}
+"""As many settings for each network trainer."""
+FACTORED = ("cfcql", "macql", "omar")
+
+
+def job(method: str, settings: Settings, size: int, log_seed: int, tuning: bool, quick: bool) -> JobConfig:
+    """As a job file would say it. Tuning leaves patients to validate on; what is judged has learnt from all."""
+    kind = "pvi" if method in PLANNED else method
+    shared = {"gamma": 1.0, "updates": 4, "learning_rate": 1e-3}
+    network = {"steps_per_update": 50 if quick else 500, "batch": 512, "schedule": "linear", "target_rate": 0.01}
+    known = trainer_config_class(kind).model_fields
+    given = {**shared, **({} if kind == "pvi" else network)}
+    options = {
+        "behaviour": "expert",
+        "episodes": size,
+        "log_seed": log_seed,
+        "fractions": (0.8, 0.2, 0.0) if tuning else (1.0, 0.0, 0.0),
+        "simulator": {"factored": True} if method in FACTORED else {},
+    }
+    return JobConfig.model_validate(
+        {
+            "seed": log_seed,
+            "env": {"id": "refork/IcuSepsis-v0", "options": options},
+            "agent": {"kind": "q_networks", "options": {"hidden": [64, 64]}},
+            "trainer": {"kind": kind, **{k: v for k, v in given.items() if k in known}, **settings},
+        }
+    )
+
+
+def trained(asked: JobConfig, source: LogSource) -> MemberPolicy:
+    torch.set_num_threads(1)
+    trainer = make_trainer(asked, source.shape)
+    part = LoggedExperience("train", source.log, source.transitions("train"), 0.0)
+    for update in range(asked.trainer.updates):
+        trainer.update(update, [part])
+    return LogPolicy(source.spec, trainer.weights(), 1).member(0)
+
+
+def chosen(work: Path, method: str, size: int, quick: bool) -> dict[str, Any]:
+    """The setting of a network trainer for logs of that size, from a log alone."""
+
+    def choose() -> dict[str, Any]:
+        begun = time.process_time()
+        jobs = [job(method, settings, size, TUNING_LOG, True, quick) for settings in TRIED[method]]
+        source = LogSource(jobs[0].env)
+        candidates = {str(k): [trained(asked, source)] for k, asked in enumerate(jobs)}
+        validation = source.log.subset(source.splits["validation"])
+        choice = select(candidates, validation, gamma=1.0)
+        scores = {name: score.value for name, score in choice.scores.items()}
+        setting = TRIED[method][int(choice.name)]
+        return {"settings": setting, "rule": choice.rule, "scores": scores, "cpu_s": time.process_time() - begun}
+
+    return dict(kept(work, f"{method}-{size}-chosen", choose))
+
+
+def judged(work: Path, method: str, settings: Settings, size: int, log_seed: int, quick: bool) -> dict[str, Any]:
+    """Exact value of what one log teaches."""
+
+    def judge() -> dict[str, Any]:
+        begun = time.process_time()
+        asked = job(method, settings, size, log_seed, False, quick)
+        source = LogSource(asked.env)
+        policy = trained(asked, source)
+        assert source.simulator is not None
+        return {"value": source.simulator.truth(policy).value, "cpu_s": time.process_time() - begun}
+
+    return dict(kept(work, f"{method}-{size}-{log_seed}", judge))
+
+
+def planned(work: Path, method: str, size: int, seeds: Sequence[int]) -> list[float]:
+    """Exact values over many logs: planning takes a second."""
+    return [judged(work, method, PLANNED[method][size], size, seed, False)["value"] for seed in seeds]
+
+
+def learnt(work: Path, method: str, size: int, logs: int, quick: bool) -> dict[str, Any]:
+    choice = chosen(work, method, size, quick)
+    rows = [judged(work, method, choice["settings"], size, seed, quick) for seed in range(logs)]
+    return {"values": [row["value"] for row in rows], "cpu_s": sum(row["cpu_s"] for row in rows), **choice}
+
+
+def interval(values: Sequence[float] | np.ndarray) -> list[float]:
+    """[low, interquartile mean, high]"""
+    found = bootstrap(values, statistic=iqm)
+    return [found.low, found.estimate, found.high]
+
+
+def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
+    """All sizes; each is told as it is finished."""
+    sizes = SIZES[:2] if options.quick else SIZES
+    plans: dict[int, dict[str, Future[list[float]]]] = {
+        size: {m: pool.submit(planned, options.work, m, size, range(options.planned)) for m in PLANNED}
+        for size in sizes
+    }
+    nets = {
+        size: {m: pool.submit(learnt, options.work, m, size, options.logs, options.quick) for m in options.methods}
+        for size in sizes
+    }
+    result: dict[str, Any] = {"study": "icu_sepsis"}
+    details: dict[str, Any] = {"truth": truths(), "over_baselines": {}, "chosen": {}}
+    for size in sizes:
+        values = {m: future.result() for m, future in plans[size].items()}
+        found = {m: future.result() for m, future in nets[size].items()}
+        row = {m: interval(v) for m, v in (values | {m: f["values"] for m, f in found.items()}).items()}
+        result[f"{size}"] = row
+        ours = np.array(values["pvi"])
+        details["over_baselines"][f"{size}"] = {
+            m: interval(ours - np.array(values[m])) for m in ("lower_bound", "min_count")
+        }
+        details["chosen"][f"{size}"] = {m: {k: f[k] for k in ("settings", "rule", "scores")} for m, f in found.items()}
+        show(f"{size} episodes", row)
+        show("  pvi over", details["over_baselines"][f"{size}"])
+    return result | details | {"logs": options.logs, "planned_logs": options.planned}
+
+
+def truths() -> dict[str, float]:
+    simulator = IcuSepsis()
+    acts = {name: simulator.policy(name) for name in ("expert", "random", "optimal")}
+    return {name: simulator.truth(act).value for name, act in acts.items() if act is not None}
+
+
+def show(name: str, row: Mapping[str, Sequence[float]]) -> None:
+    """For people."""
+    told = "  ".join(f"{method} {middle:.4f} [{low:.4f}, {high:.4f}]" for method, (low, middle, high) in row.items())
+    print(f"{name:16} {told}", flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two sizes, short trainings, 2 logs: minutes")
+    parser.add_argument("--logs", type=int, default=0, help="logs for network trainers; default 5")
+    parser.add_argument("--planned", type=int, default=0, help="logs for planning; default 200")
+    parser.add_argument("--methods", nargs="*", default=list(TRIED), choices=list(TRIED))
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
+    parser.add_argument("--out", type=Path, default=None, help="file for the result")
+    options = parser.parse_args()
+    options.logs = options.logs or (2 if options.quick else 5)
+    options.planned = options.planned or (20 if options.quick else 200)
+    options.work = options.work or Path(tempfile.mkdtemp(prefix="icu_sepsis-"))
+    options.work.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> None:
+    options = parse()
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        result = study(options, pool)
+    if options.out is not None:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
