@@ -24,13 +24,15 @@ ALGORITHMS = {"cql": d3rlpy.algos.DiscreteCQLConfig, "bcq": d3rlpy.algos.Discret
 def main() -> None:
     torch.set_num_threads(1)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    data, made = _dataset(Path(sys.argv[1])), {}
+    data = _dataset(Path(sys.argv[1]))
+    made: dict[tuple[str, str], Any] = {}
     print(json.dumps({"d3rlpy": d3rlpy.__version__, "torch": torch.__version__}), flush=True)
     for line in sys.stdin:
         name, batch, steps = line.split()
-        algorithm = made.setdefault((name, batch), _algorithm(name, int(batch)))
+        if (name, batch) not in made:
+            made[name, batch] = _algorithm(name, int(batch))
         start = time.process_time()
-        algorithm.fit(
+        made[name, batch].fit(
             data,
             n_steps=int(steps),
             n_steps_per_epoch=int(steps),
