@@ -6,7 +6,7 @@ chosen from the log alone: by cross-validation over patients (pvi), or as the se
 Q evaluation gives it on the validation patients of a log that is not judged (all others, as many settings each).
 Each log is another draw of episodes. Trainers of several decision makers learn fluids and vasopressors as two.
 
-    python scripts/bench/icu_sepsis.py [--quick] [--logs 5] [--planned 200] [--processes 2] [--work DIR] [--out FILE]
+    python scripts/bench/icu_sepsis.py [--quick] [--logs 5] [--planned 400] [--processes 2] [--work DIR] [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -43,8 +43,8 @@ TUNING_LOG = 1000
 Settings = Mapping[str, Any]
 
 PLANNED: dict[str, dict[int, Settings]] = {
-    "pvi": dict.fromkeys(SIZES, {}),
-    "lower_bound": dict.fromkeys(SIZES, {"shrinkage": 0.0, "prior": 0.0, "min_count": 1, "penalty": 0.1}),
+    "pvi": {size: {} for size in SIZES},
+    "lower_bound": {size: {"shrinkage": 0.0, "prior": 0.0, "min_count": 1, "penalty": 0.1} for size in SIZES},
     "min_count": {
         size: {"shrinkage": 0.0, "prior": 0.0, "min_count": least}
         for size, least in zip(SIZES, (2, 5, 10, 50), strict=True)
@@ -152,7 +152,7 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
     """All sizes; each is told as it is finished."""
     sizes = SIZES[:2] if options.quick else SIZES
     plans: dict[int, dict[str, Future[list[float]]]] = {
-        size: {m: pool.submit(planned, options.work, m, size, range(options.planned)) for m in PLANNED}
+        size: {m: pool.submit(planned, options.work, m, size, range(plans_of(size, options))) for m in PLANNED}
         for size in sizes
     }
     nets = {
@@ -176,6 +176,12 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
     return result | details | {"logs": options.logs, "planned_logs": options.planned}
 
 
+def plans_of(size: int, options: argparse.Namespace) -> int:
+    """Logs that planning is judged on: small logs differ more, and are quick."""
+    planned: int = options.planned
+    return planned if size < 10_000 else max(2, planned // 4)
+
+
 def truths() -> dict[str, float]:
     simulator = IcuSepsis()
     acts = {name: simulator.policy(name) for name in ("expert", "random", "optimal")}
@@ -192,14 +198,16 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two sizes, short trainings, 2 logs: minutes")
     parser.add_argument("--logs", type=int, default=0, help="logs for network trainers; default 5")
-    parser.add_argument("--planned", type=int, default=0, help="logs for planning; default 200")
+    parser.add_argument(
+        "--planned", type=int, default=0, help="logs for planning, a quarter from 10,000 episodes on; default 400"
+    )
     parser.add_argument("--methods", nargs="*", default=list(TRIED), choices=list(TRIED))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
     parser.add_argument("--out", type=Path, default=None, help="file for the result")
     options = parser.parse_args()
     options.logs = options.logs or (2 if options.quick else 5)
-    options.planned = options.planned or (20 if options.quick else 200)
+    options.planned = options.planned or (20 if options.quick else 400)
     options.work = options.work or Path(tempfile.mkdtemp(prefix="icu_sepsis-"))
     options.work.mkdir(parents=True, exist_ok=True)
     return options
