@@ -61,6 +61,15 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
             used = self._weights[:, torch.from_numpy(np.asarray(experience.transitions))]
             self._about["worlds/adjustment"] = float((used - 1).abs().mean())
 
+    def adopt(self, other: Trainer) -> None:
+        """Take the worlds that a trainer of the same log and seeds has fitted, so that settings of the values can be
+        compared without fitting worlds again. Raises BadInput when the two were declared otherwise."""
+        mine, theirs = (t.config.worlds + t.config.world_hidden + tuple(t.seeds) for t in (self, other))
+        if mine != theirs or other.compatible is None:
+            raise BadInput("adopt: the other trainer has other worlds or seeds, or has not fitted them")
+        self.worlds.load_state_dict(other.worlds.state_dict())
+        self.compatible, self.best, self._about = other.compatible, other.best, dict(other._about)
+
     def _fit(self, fit: WorldFit) -> None:
         config = self.config
         residual = fit.fit()

@@ -1,0 +1,113 @@
+"""The study of hidden confounding: Delphic against CQL and behaviour cloning, its strength Gamma swept.
+
+Two simulators whose logs hide what clinicians saw: the sepsis model with diabetes hidden (the odds of a vasopressor
+are Gamma times as high with diabetes), and a clinic of one choice in which the log prefers a treatment that is worse.
+Every seed is a log of its own, with networks of its own. Of every method three settings are tried, and one is chosen
+from the log alone: the greatest value that fitted Q evaluation gives it on the validation part (which the confounder
+misleads as well). Values are exact. Intervals: interquartile mean over logs, 95 % bootstrap. Gamma 1 is the control:
+nothing is confounded, and the penalty must change nothing.
+
+    python scripts/bench/confounding.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--out FILE]
+
+Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from refork.scripts.bench.confounding_plot import draw
+from refork.scripts.bench.confounding_runs import TRIED, Cell, kept, known
+from refork.trainers.stats import bootstrap, iqm
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
+
+
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        clinic = [Cell("clinic", strength, 800, 2, 15) for strength in (1.0, 10.0)]
+        return [*clinic, *(Cell("sepsis", strength, 1000, 2, 2) for strength in (1.0, 10.0))]
+    clinic = [Cell("clinic", strength, 2000, 2, 15) for strength in (1.0, 2.0, 5.0, 10.0, 25.0)]
+    return [*clinic, *(Cell("sepsis", strength, 5000, 5, 5) for strength in (1.0, 3.0, 10.0, 30.0))]
+
+
+def interval(values: Sequence[float]) -> list[float]:
+    """[low, interquartile mean, high]"""
+    found = bootstrap(values, statistic=iqm)
+    return [found.low, found.estimate, found.high]
+
+
+def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
+    """All cells; each is told as it is finished."""
+    waiting = {c: [pool.submit(kept, options.work, c, s) for s in range(options.seeds)] for c in cells(options.quick)}
+    result: dict[str, Any] = {"study": "confounding"}
+    details: dict[str, dict[str, Any]] = {"truth": {}, "chosen": {}, "all_settings": {}, "worlds": {}, "estimates": {}}
+    spent = 0.0
+    for cell, futures in waiting.items():
+        logs = [future.result() for future in futures]
+        result[cell.title] = {method: interval([log[method]["value"] for log in logs]) for method in TRIED}
+        details["truth"][cell.title] = known(cell)
+        details["chosen"][cell.title] = {method: [log[method]["chosen"] for log in logs] for method in TRIED}
+        details["all_settings"][cell.title] = {method: _by_setting(logs, method) for method in TRIED}
+        details["estimates"][cell.title] = {m: [max(log[m]["estimates"]) for log in logs] for m in TRIED}
+        details["worlds"][cell.title] = {
+            m: _means([log[m]["metrics"] for log in logs]) for m in TRIED if "delphic" in m
+        }
+        spent += sum(log["cpu_s"] for log in logs)
+        show(cell, result[cell.title], details)
+    return result | details | {"seeds": options.seeds, "cpu_minutes": spent / 60}
+
+
+def _by_setting(logs: Sequence[Mapping[str, Any]], method: str) -> list[list[float]]:
+    """Intervals of each setting that was tried, as if it had been fixed."""
+    return [interval(values) for values in zip(*(log[method]["values"] for log in logs), strict=True)]
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+
+def show(cell: Cell, row: Mapping[str, Sequence[float]], details: Mapping[str, Mapping[str, Any]]) -> None:
+    """A line for people."""
+    told = "  ".join(f"{method} {middle:.3f} [{low:.3f}, {high:.3f}]" for method, (low, middle, high) in row.items())
+    truth = "  ".join(f"{name} {value:.3f}" for name, value in details["truth"][cell.title].items())
+    worlds = details["worlds"][cell.title]
+    changed, weighed = worlds["delphic"]["changed_actions"], worlds["delphic, adjusted"]["worlds/adjustment"]
+    print(f"{cell.title:12} {told} | {truth} | changed {changed:.3f}  adjustment {weighed:.3f}", flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small logs, short trainings, 2 of them: minutes")
+    parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
+    parser.add_argument("--out", type=Path, default=None, help="file for the result; a picture is drawn beside it")
+    options = parser.parse_args()
+    options.seeds = options.seeds or (2 if options.quick else 5)
+    options.work = options.work or Path(tempfile.mkdtemp(prefix="confounding-"))
+    options.work.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> None:
+    options = parse()
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        result = study(options, pool)
+    if options.out is not None:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        draw(result, options.out.with_suffix(".png"))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
