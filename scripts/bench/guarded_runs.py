@@ -56,7 +56,7 @@ class Cell:
             "fractions": (0.8, 0.2, 0.0) if tuning else (1.0, 0.0, 0.0),
         }
         shared: dict[str, Any] = {"gamma": 1.0, "updates": 4, "steps_per_update": 50 if quick else 300, "batch": 256}
-        shared |= {"learning_rate": 1e-3, "schedule": "linear", "target_rate": 0.05}
+        shared |= {"learning_rate": 3e-3, "schedule": "linear", "target_rate": 0.05}
         fields = trainer_config_class(kind).model_fields
         trainer = {"kind": kind, **{k: v for k, v in shared.items() if k in fields}, **settings}
         return JobConfig.model_validate(

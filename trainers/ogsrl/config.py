@@ -40,8 +40,8 @@ class AlgorithmConfig(ValueConfig):
     """Constrain the policy to the support of the logged decisions; false: the unguarded ablation."""
     ood_percentile: float = Field(5.0, gt=0, lt=100)
     """Percentile of the logged decisions' densities under which a decision is out of support."""
-    ood_budget: float = Field(0.01, ge=0, le=1)
-    """Largest discounted share of the coming steps out of support."""
+    ood_budget: float | None = Field(None, ge=0, le=1)
+    """Largest discounted share of the coming steps out of support; None: that of the logged decisions."""
     centres: int = Field(1000, ge=10)
     """Logged decisions kept as centres of the guardian's kernels."""
     safety: tuple[SafetyLimit, ...] | None = None

@@ -31,9 +31,6 @@ class ContinuousTrainer(GuardedTrainer):
             raise BadInput("trainer.kind: ogsrl learns continuous actions from logs of vectors, this one is of states")
         return GaussianWorld(self.config, self.factory, self.seeds)
 
-    def to_unit(self, actions: Tensor) -> Tensor:
-        return to_unit(actions, self.spec.action)
-
     def legal(self, batch: AgentBatch) -> tuple[Tensor, Tensor]:
         nothing = self.imagined_legal(batch.observations)
         return nothing, nothing
@@ -52,15 +49,18 @@ class ContinuousTrainer(GuardedTrainer):
         low, high = torch.tensor(self.spec.action.low), torch.tensor(self.spec.action.high)
         return self.guardian.of_pairs(observations, low + (actions + 1) / 2 * (high - low))
 
+    def logged_ood(self, observations: Tensor, actions: Tensor) -> Tensor:
+        return self.ood(observations, to_unit(actions, self.spec.action))
+
     def taken(self, network: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
-        return self.twins(network, observations, actions)
+        return _twins(network, observations, actions)
 
     def expected(self, observations: Tensor, legal: Tensor) -> Tensor:
-        return pessimistic(self.twins(self.targets["critic"], observations, self._action(observations)))
+        return pessimistic(_twins(self.targets["critic"], observations, self._action(observations)))
 
     def policy_terms(self, steps: Steps, duals: Tensor) -> tuple[PolicyTerms, Tensor]:
         actions = self._action(steps.observations)
-        values = pessimistic(self.twins(self.networks["critic"], steps.observations, actions))
+        values = pessimistic(_twins(self.networks["critic"], steps.observations, actions))
         with torch.no_grad():
             clinician = self._action(steps.observations, "behaviour")
         weight = self.config.clinician_weight
@@ -70,3 +70,8 @@ class ContinuousTrainer(GuardedTrainer):
     def cloning(self, batch: AgentBatch) -> Objective:
         means = self.networks["behaviour"](batch.observations)
         return Objective(("behaviour",), mean_loss(means, batch.actions, 0.0))
+
+
+def _twins(network: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
+    """(S, N, ...) -> (S, 2, N, 1 + J)."""
+    return network(observations.repeat_interleave(2, 0), actions.repeat_interleave(2, 0)).unflatten(0, (-1, 2))

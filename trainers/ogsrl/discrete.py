@@ -12,18 +12,18 @@ from refork.trainers.offline import Objective
 from refork.trainers.ogsrl.counted_world import CountedWorld
 from refork.trainers.ogsrl.gaussian_world import GaussianWorld
 from refork.trainers.ogsrl.guarded import GuardedTrainer
-from refork.trainers.ogsrl.loss import PolicyTerms, pessimistic, softmax_policy_loss
+from refork.trainers.ogsrl.loss import PolicyTerms, softmax_policy_loss
 from refork.trainers.ogsrl.steps import Steps
 from refork.trainers.ogsrl.world import World
 from torch import Tensor, nn
 
 
 class DiscreteTrainer(GuardedTrainer):
-    """Expectations over actions are sums."""
+    """Expectations over actions are sums, and no action is picked for its value: one critic is enough."""
 
     def build(self) -> dict[str, nn.Module]:
         width, seeds, head = self.spec.action.width, self.config.seeds, self.factory.head
-        critic = head(width * (1 + len(self.names)), seeds, 2)
+        critic = head(width * (1 + len(self.names)), seeds)
         return {"critic": critic, "policy": head(width, seeds, purpose=1), "behaviour": head(width, seeds, purpose=2)}
 
     def make_world(self) -> World:
@@ -59,24 +59,27 @@ class DiscreteTrainer(GuardedTrainer):
     def ood(self, observations: Tensor, actions: Tensor) -> Tensor:
         return self.guardian.of_actions(observations).gather(-1, actions[..., None]).squeeze(-1)
 
+    def logged_ood(self, observations: Tensor, actions: Tensor) -> Tensor:
+        return self.guardian.of_logged(observations, actions)
+
     def taken(self, network: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
         values = self._values(network, observations)
-        index = actions[:, None, :, None, None].expand(-1, 2, -1, 1, values.shape[-1])
+        index = actions[:, None, :, None, None].expand(-1, 1, -1, 1, values.shape[-1])
         return values.gather(-2, index).squeeze(-2)
 
     def _values(self, network: nn.Module, observations: Tensor) -> Tensor:
-        """(S, 2, N, A, 1 + J)."""
-        return self.twins(network, observations).unflatten(-1, (self.spec.action.width, -1))
+        """(S, 1, N, A, 1 + J)."""
+        return network(observations).unflatten(-1, (self.spec.action.width, -1))[:, None]
 
     def expected(self, observations: Tensor, legal: Tensor) -> Tensor:
         policy = self._log_policy(observations, legal).exp()
-        return pessimistic(torch.einsum("sna,stnak->stnk", policy, self._values(self.targets["critic"], observations)))
+        return torch.einsum("sna,snak->snk", policy, self._values(self.targets["critic"], observations)[:, 0])
 
     def policy_terms(self, steps: Steps, duals: Tensor) -> tuple[PolicyTerms, Tensor]:
         log_policy = self._log_policy(steps.observations, steps.legal)
         with torch.no_grad():
             clinician = self._log_policy(steps.observations, steps.legal, "behaviour")
-            values = pessimistic(self._values(self.networks["critic"], steps.observations))
+            values = self._values(self.networks["critic"], steps.observations)[:, 0]
             spent = torch.einsum("sna,snaj->snj", log_policy.exp(), values[..., 1:])
         weight = self.config.clinician_weight
         return softmax_policy_loss(log_policy, clinician, values, duals, steps.weights, weight), spent

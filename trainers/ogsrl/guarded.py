@@ -41,7 +41,7 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         if networks.spec.observation.per_agent:
             raise BadInput("trainer.kind: ogsrl learns from one observation, this log has one per decision maker")
         asked = limits_of(networks.shape, config.safety)
-        self.limits, self._asked = [limit for limit, _ in asked], [budget for _, budget in asked]
+        self.limits, self._asked = [limit for limit, _ in asked], [config.ood_budget, *(budget for _, budget in asked)]
         self.names = ["ood", *map(str, self.limits)]
         super().__init__(config, networks, seed)
         self._safety = SafetyCosts(networks.shape, self.limits)
@@ -77,8 +77,12 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         """(S, N): the guardian's cost of the actions."""
 
     @abstractmethod
+    def logged_ood(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The same of actions as they were logged."""
+
+    @abstractmethod
     def taken(self, network: torch.nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
-        """Twin values of the actions, (S, 2, N, 1 + J)."""
+        """Values of the actions by each critic, (S, critics, N, 1 + J)."""
 
     @abstractmethod
     def expected(self, observations: Tensor, legal: Tensor) -> Tensor:
@@ -105,21 +109,17 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
 
     def _set_budgets(self, log: Transitions, transitions: np.ndarray) -> None:
         own = self._own_costs(log, transitions)
-        safety = [spent if asked is None else asked for asked, spent in zip(self._asked, own[1:], strict=True)]
-        self.budgets = torch.tensor([self.config.ood_budget, *safety], dtype=torch.float32)
+        budgets = [spent if asked is None else asked for asked, spent in zip(self._asked, own, strict=True)]
+        self.budgets = torch.tensor(budgets, dtype=torch.float32)
         self._report |= {f"clinician/{name}": float(cost) for name, cost in zip(self.names, own, strict=True)}
 
     def _own_costs(self, log: Transitions, transitions: np.ndarray) -> np.ndarray:
         """(J,): what the logged decisions led to, in the unit of the budgets."""
         seen = torch.from_numpy(np.asarray(log.observations[log.rows(transitions)]))[None]
         actions = torch.from_numpy(np.asarray(log.actions[transitions, 0]))[None]
-        outside = self.ood(seen if seen.is_floating_point() else seen.long(), self.to_unit(actions))[0].numpy()
+        outside = self.logged_ood(seen if seen.is_floating_point() else seen.long(), actions)[0].numpy()
         safety = [logged_costs(log, limit, transitions) for limit in self.limits]
         return discounted_shares(log, transitions, np.stack([outside, *safety], 1), self._cost_discount)
-
-    def to_unit(self, actions: Tensor) -> Tensor:
-        """Actions of the log as the networks take them."""
-        return actions
 
     @property
     def _cost_discount(self) -> float:
@@ -186,12 +186,6 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         cost_discounts = self._cost_discount * (steps.discounts > 0)
         rewards = steps.rewards / self._return_scale
         return targets(rewards, steps.discounts, steps.costs, following, cost_discounts, self._cost_discount)
-
-    def twins(self, network: torch.nn.Module, observations: Tensor, extra: Tensor | None = None) -> Tensor:
-        """(S, N, ...) -> (S, 2, N, out)."""
-        doubled = observations.repeat_interleave(2, 0)
-        out = network(doubled) if extra is None else network(doubled, extra.repeat_interleave(2, 0))
-        return out.unflatten(0, (-1, 2))
 
     def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:
         """As every trainer of logs; with the costs spent, their budgets and multipliers, and the model's error."""

@@ -14,8 +14,9 @@ from torch import Tensor
 class Guardian:
     """Cost max(0, 1 - density / threshold) of an action: 0 in support, 1 where nothing like it was ever logged."""
 
-    def __init__(self, density: Density) -> None:
-        self.density = density
+    def __init__(self, density: Density, logged: int = 0) -> None:
+        """`logged`: decisions it was fitted to."""
+        self.density, self._logged = density, logged
         self._table: Tensor | None = None
         if isinstance(density, CountDensity):
             self._table = _cost(density.table, density.threshold)
@@ -24,7 +25,7 @@ class Guardian:
     def fit(cls, config: AlgorithmConfig, log: Transitions, transitions: np.ndarray) -> Guardian:
         """On these transitions, the training part, and no others."""
         seen, actions = log.observations[log.rows(transitions)], log.actions[transitions]
-        return cls(fit_density(log.spec, seen, actions, config.ood_percentile, config.centres, 0))
+        return cls(fit_density(log.spec, seen, actions, config.ood_percentile, config.centres, 0), len(transitions))
 
     @classmethod
     def blank(cls, spec: LogSpec) -> Guardian:
@@ -47,6 +48,15 @@ class Guardian:
         flat = observations.flatten(0, 1).numpy()
         return _cost(self.density.of_actions(flat), self.density.threshold).view(*observations.shape[:2], -1)
 
+    def of_logged(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """(S, B) of logged discrete actions; counted ones leave themselves out, or each would be its own support."""
+        if self._table is None:
+            return self.of_actions(observations).gather(-1, actions[..., None]).squeeze(-1)
+        count = np.exp(self.density.of_actions(observations.numpy())) * self._logged
+        others = np.take_along_axis(count, actions[..., None].numpy(), -1)[..., 0].round() - 1
+        with np.errstate(divide="ignore"):
+            return _cost(np.log(others / max(1, self._logged - 1)), self.density.threshold)
+
     def of_pairs(self, observations: Tensor, actions: Tensor) -> Tensor:
         """(S, B, features) and continuous actions (S, B, d) in their own units -> (S, B)."""
         assert isinstance(self.density, KernelDensity)
@@ -63,4 +73,4 @@ class Guardian:
 
 
 def _cost(log_density: np.ndarray, threshold: float) -> Tensor:
-    return torch.from_numpy(1 - np.exp(np.minimum(log_density - np.float32(threshold), 0)))
+    return torch.from_numpy(1 - np.exp(np.minimum(log_density - threshold, 0))).float()

@@ -69,7 +69,7 @@ def targets(
 
 
 def critic_loss(twins: Tensor, goals: Tensor, weights: Tensor) -> CriticTerms:
-    """Values of the taken actions (S, 2, B, 1 + J), targets (S, B, 1 + J), weights (S, B); summed over the twins."""
+    """Values of the taken actions (S, critics, B, 1 + J), targets (S, B, 1 + J), weights (S, B); critics add."""
     errors = functional.huber_loss(twins, goals[:, None].expand_as(twins), reduction="none").sum(1)
     means = (errors * weights[..., None]).sum(1) / weights.sum(1).clamp_min(1.0)[:, None]  # (S, 1 + J)
     td_return, td_cost = means[:, 0], means[:, 1:].sum(1)

@@ -7,6 +7,8 @@ from refork.agents.log_policy import LogPolicy
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
 from refork.replay.transitions import LoggedExperience, Transitions
+from refork.trainers.ogsrl.config import AlgorithmConfig
+from refork.trainers.ogsrl.guardian import Guardian
 
 from tests.trainers.ogsrl.made import NAMES, one_step, taught, trainer_for
 
@@ -144,6 +146,7 @@ def test_budgets_default_to_what_the_logged_decisions_led_to() -> None:
     # a sixth of the decisions are dose 2 and lead below 92; (1 - g) of a step's cost counts, g = .5
     assert row["budget/o:SpO2 < 92"] == pytest.approx(0.5 / 6, rel=0.1)
     assert row["clinician/ood"] < 0.05
+    assert row["budget/ood"] == pytest.approx(row["clinician/ood"])
 
 
 def test_a_missing_column_is_named() -> None:
@@ -166,3 +169,16 @@ def test_allowed_actions_of_a_state_hold_in_imagination() -> None:
         [True, True, False],
         [True] * 3,
     ]
+
+
+def test_a_logged_decision_is_not_its_own_support() -> None:
+    """Nine of one kind, one of another: left out, the one is never seen, and the nine are eight of nine."""
+    log = one_step("states", 10)
+    log.observations[0::2], log.actions[:] = 0, 0
+    log.actions[9] = 1
+    guardian = Guardian.fit(AlgorithmConfig(ood_percentile=20.0), log, np.arange(10))
+    assert np.exp(guardian.density.threshold) == pytest.approx(8 / 9)
+    found = guardian.of_logged(torch.zeros(1, 10, dtype=torch.long), torch.from_numpy(log.actions[None, :, 0]))
+    assert found[0].tolist() == pytest.approx([0.0] * 9 + [1.0], abs=1e-6)
+    every = guardian.of_actions(torch.zeros(1, 1, dtype=torch.long))[0, 0]
+    assert every.tolist() == pytest.approx([0.0, 1 - 0.1 * 9 / 8, 1.0], abs=1e-6)

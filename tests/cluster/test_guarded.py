@@ -1,0 +1,73 @@
+"""A guarded policy out of a run's folder, and out of the one file that is carried to where decisions are made."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from refork.agents.guard_checks import Rule
+from refork.cluster.guarded import NAME, VetoFile, export_guarded, load_guarded
+from refork.cluster.run_folder import create
+from refork.cluster.training import prepare, train
+from refork.envs.forkable import BadInput
+from refork.envs.log_spec import Limit
+from refork.replay.transitions import save
+from refork.scripts.bench.coupling_runs import Silent
+from refork.trainers.config import JobConfig
+
+from tests.trainers.ogsrl.made import one_step
+
+
+def _run(folder: Path, kind: str, tmp_path: Path) -> Path:
+    log = tmp_path / "log"
+    save(one_step(folder.name, 200), log)
+    job = JobConfig.model_validate(
+        {
+            "name": kind,
+            "runs": folder / "runs",
+            "env": {"id": "refork/Logs-v0", "tasks": log},
+            "agent": {"kind": "q_networks", "options": {"hidden": [16]}},
+            "trainer": {"kind": kind, "seeds": 2, "updates": 1, "steps_per_update": 5, "batch": 32},
+            "tracking": {"wandb": "off"},
+        }
+    )
+    run = create(job)
+    train(prepare(job), run, Silent())
+    return run.path
+
+
+@pytest.mark.parametrize(("kind", "observed"), [("ogsrl", "states"), ("ogsrl", "vector"), ("cql", "vector")])
+def test_a_run_gives_the_same_guarded_policy_as_its_exported_file(kind: str, observed: str, tmp_path: Path) -> None:
+    folder = tmp_path / observed
+    folder.mkdir()
+    run = _run(folder, kind, tmp_path)
+    path = export_guarded(run)
+    assert path == run / NAME
+    rebuilt, loaded = (load_guarded(where, 1) for where in (run, path))
+    situations = range(2) if observed == "states" else np.array([[0.0, 96.0], [1.0, 96.0], [500.0, 96.0]])
+    for situation in situations:
+        assert rebuilt.act([situation]) == loaded.act([situation])
+    if observed == "vector":
+        assert "unlike those the policy was trained on" in loaded.vetoes[-1].reason
+
+
+def test_vetoes_are_appended_to_a_file_and_rules_hold(tmp_path: Path) -> None:
+    folder = tmp_path / "states"
+    folder.mkdir()
+    run = _run(folder, "ogsrl", tmp_path)
+    rule = Rule(Limit("o:SpO2", "above", 90.0), forbidden=(0, 1, 2), because="none of them")
+    guarded = load_guarded(run, rules=[rule], vetoes=tmp_path / "vetoes.jsonl")
+    for _ in range(2):
+        guarded.act([0], logged=1)
+    lines = [json.loads(line) for line in (tmp_path / "vetoes.jsonl").read_text().splitlines()]
+    assert [line["decision"] for line in lines] == [0, 1]
+    assert all(line["action"] == 1 and "none of them" in line["reason"] for line in lines)
+
+
+def test_what_cannot_be_loaded_or_written_is_said(tmp_path: Path) -> None:
+    broken = tmp_path / "x.npz"
+    broken.write_bytes(b"no")
+    with pytest.raises(BadInput, match="not an exported guarded policy"):
+        load_guarded(broken)
+    with pytest.raises(BadInput, match="cannot be written"):
+        VetoFile(tmp_path / "nowhere" / "vetoes.jsonl")
