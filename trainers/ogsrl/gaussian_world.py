@@ -18,15 +18,18 @@ from refork.replay.transitions import Transitions
 from refork.trainers.agent_batch import to_unit
 from refork.trainers.ogsrl.config import AlgorithmConfig
 from refork.trainers.ogsrl.loss import ModelTerms, model_loss, model_outputs
-from refork.trainers.ogsrl.world import Imagined, Noise, part_by_patient
+from refork.trainers.ogsrl.world import Imagined, Noise, part_by_patient, thinned
 from torch import Tensor
 from torch.nn import functional
 
 PURPOSE = 71
 """Tells its networks' first weights from the critic's."""
 LEAST_BATCH = 64
+"""Transitions of a minibatch, where the trainer's are smaller."""
 JUDGED = 20_000
 """Most held-out transitions that a pass is judged on."""
+MEASURED = 500_000
+"""Most transitions that bounds and means are measured on."""
 
 
 class GaussianWorld:
@@ -48,7 +51,7 @@ class GaussianWorld:
         """Errors of the next observation are in standard deviations of its features."""
         shown, held = part_by_patient(log, transitions)
         self._measure(log, shown)
-        held = held[np.linspace(0, len(held) - 1, min(JUDGED, len(held))).astype(np.int64)]
+        held = thinned(held, JUDGED)
         least = self._passes(log, shown, held)
         self.fitted = True
         out, change, _rewards, _ended = self._asked(log, self._all(held))
@@ -60,6 +63,7 @@ class GaussianWorld:
         }
 
     def _measure(self, log: Transitions, shown: np.ndarray) -> None:
+        shown = thinned(shown, MEASURED)
         rows = log.rows(shown)
         parts = [np.asarray(log.observations[r]) for r in (rows, rows + 1)]
         bounds = [np.minimum(*(p.min(0) for p in parts)), np.maximum(*(p.max(0) for p in parts))]

@@ -224,6 +224,5 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
 
 def _return_scale(log: Transitions, transitions: np.ndarray, gamma: float) -> float:
     """Standard deviation of the episodes' returns in the training part; 1 where all are equal."""
-    episodes = np.unique(log.episode[transitions])
-    spread = float(log.subset(episodes).returns(gamma).std())
+    spread = float(log.returns(gamma)[np.unique(log.episode[transitions])].std())
     return spread if spread > 1e-6 else 1.0

@@ -8,7 +8,11 @@ from refork.agents.density import CountDensity, Density, KernelDensity, density_
 from refork.envs.log_spec import LogSpec
 from refork.replay.transitions import Transitions
 from refork.trainers.ogsrl.config import AlgorithmConfig
+from refork.trainers.ogsrl.world import thinned
 from torch import Tensor
+
+MEASURED = 200_000
+"""Most logged vectors that centres, bandwidth and threshold come from; states are all counted."""
 
 
 class Guardian:
@@ -24,6 +28,8 @@ class Guardian:
     @classmethod
     def fit(cls, config: AlgorithmConfig, log: Transitions, transitions: np.ndarray) -> Guardian:
         """On these transitions, the training part, and no others."""
+        if log.spec.observation.kind == "vector":
+            transitions = thinned(transitions, MEASURED)
         seen, actions = log.observations[log.rows(transitions)], log.actions[transitions]
         return cls(fit_density(log.spec, seen, actions, config.ood_percentile, config.centres, 0), len(transitions))
 

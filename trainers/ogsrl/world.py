@@ -51,6 +51,13 @@ class World(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+def thinned(transitions: np.ndarray, most: int) -> np.ndarray:
+    """At most that many of them, evenly spaced: a log may be larger than memory."""
+    if len(transitions) <= most:
+        return transitions
+    return transitions[np.linspace(0, len(transitions) - 1, most).astype(np.int64)]
+
+
 def part_by_patient(log: Transitions, transitions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """These transitions in two: to fit, and to measure the error on other patients. Raises BadInput for one patient."""
     patients = log.patients[log.episode[transitions]]
