@@ -3,8 +3,9 @@
 CFCQL against MACQL, OMAR, independent CQL and behaviour cloning on logs of four qualities. Of every method as many
 settings are tried in every cell, and one is chosen from the log alone: the greatest value that fitted Q evaluation
 gives it on the validation part. Scores are 0 for random agents, 100 for the scripted expert, by Monte Carlo in the
-simulator. Intervals: interquartile mean over training seeds, 95 % bootstrap. D_CQL is measured between the learnt
-policies and a clone of the log's behaviour.
+simulator. On Equal Line an agent sees its place among its neighbours, not all positions. Intervals: interquartile
+mean over training seeds, 95 % bootstrap. D_CQL is measured between the learnt policies and a clone of the log's
+behaviour.
 
     python scripts/bench/multi_agent.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--out FILE]
 
@@ -31,10 +32,10 @@ from refork.trainers.stats import bootstrap, iqm
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
 QUALITIES = ("random", "medium_replay", "medium", "expert")
 TRIED: dict[str, tuple[Settings, ...]] = {
-    "cfcql": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
-    "macql": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
-    "omar": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
-    "cql": tuple({"alpha": alpha} for alpha in (0.1, 1.0, 5.0)),
+    "cfcql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0)),
+    "macql": tuple({"alpha": alpha, "joint_actions": 64} for alpha in (0.3, 1.0, 3.0)),
+    "omar": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0)),
+    "cql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0)),
     "bc": tuple({"learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)),
 }
 """As many settings for each method."""
@@ -42,30 +43,37 @@ TRIED: dict[str, tuple[Settings, ...]] = {
 
 def cells(quick: bool) -> list[Cell]:
     """The logs, in the order of what matters most."""
-    found = []
-    sizes = (2, 5) if quick else (2, 3, 5, 8, 10)
-    for quality in ("medium_replay",) if quick else ("medium_replay", "medium", "expert", "random"):
-        found += [_line(n, quality, quick) for n in sizes if quality in ("medium_replay", "medium") or n in (2, 5, 10)]
-    qualities = ("medium_replay",) if quick else QUALITIES
-    return found + [_spread(quality, quick) for quality in qualities]
+    if quick:
+        return [
+            _line(2, "medium_replay", 200, 150),
+            _line(5, "medium_replay", 200, 150),
+            _spread("medium", "discrete", 150),
+        ]
+    found = [_line(n, quality, 1000, 2000) for quality in ("medium_replay", "medium") for n in (2, 3, 5, 8, 10)]
+    found += [_line(n, quality, 1000, 2000) for quality in ("expert", "random") for n in (2, 5, 10)]
+    found += [_spread(quality, "discrete", 2000) for quality in QUALITIES]
+    return found + [_spread(quality, "continuous", 1000) for quality in ("medium_replay", "medium")]
 
 
-def _line(n: int, quality: str, quick: bool) -> Cell:
-    steps = (("updates", 1), ("steps_per_update", 150 if quick else 2000))
-    trainer = (*steps, ("batch", 64), ("gamma", 0.9), ("learning_rate", 1e-3), ("target_rate", 0.01))
-    return Cell("refork/EqualLine-v0", (("n", n),), quality, 200 if quick else 1000, trainer)
+def _line(n: int, quality: str, episodes: int, steps: int) -> Cell:
+    options = (("n", n), ("observe", "neighbours"))
+    return Cell(f"line-n{n} {quality}", "refork/EqualLine-v0", options, quality, episodes, shared(steps))
 
 
-def _spread(quality: str, quick: bool) -> Cell:
-    steps = (("updates", 1), ("steps_per_update", 150 if quick else 2000))
-    trainer = (*steps, ("batch", 64), ("gamma", 0.9), ("learning_rate", 1e-3), ("target_rate", 0.01))
-    options = (("n", 3), ("actions", "continuous"))
-    return Cell("refork/Particles-v0", options, quality, 400 if quick else 2000, trainer)
+def _spread(quality: str, actions: str, steps: int) -> Cell:
+    options = (("n", 3), ("actions", actions))
+    return Cell(f"spread-n3-{actions} {quality}", "refork/Particles-v0", options, quality, 2000, shared(steps))
+
+
+def shared(steps: int) -> tuple[tuple[str, Any], ...]:
+    """Fields that all methods have in common: small batches, a step size that falls to zero."""
+    how = (("batch", 64), ("gamma", 0.9), ("learning_rate", 2e-3), ("target_rate", 0.01), ("schedule", "cosine"))
+    return (("updates", 10), ("steps_per_update", steps // 10), *how)
 
 
 def run(work: Path, cell: Cell, method: str, seeds: int, quick: bool) -> dict[str, Any]:
     """Choose, train, judge."""
-    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 500, batch=128)
+    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 300, batch=128)
     choice = chosen(work, cell, method, TRIED[method], fqe)
     found = judged(work, cell, method, choice["settings"], seeds)
     return found | {"settings": choice["settings"], "rule": choice["rule"], "tuning_cpu_s": choice["cpu_s"]}
@@ -117,6 +125,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.seeds = options.seeds or (2 if options.quick else 5)
     options.work = options.work or Path(tempfile.mkdtemp(prefix="multi_agent-"))
+    options.work = options.work / ("quick" if options.quick else "full")
     options.work.mkdir(parents=True, exist_ok=True)
     return options
 

@@ -37,8 +37,8 @@ def draw(result: Mapping[str, Any], out: Path) -> None:
 
 def line_sizes(result: Mapping[str, Any], quality: str) -> dict[int, str]:
     """Number of agents -> name of the cell."""
-    names = [name for name in result["truth"] if name.startswith("EqualLine") and name.endswith(f" {quality}")]
-    return dict(sorted((int(name.split("n=")[1].split()[0]), name) for name in names))
+    names = [name for name in result["truth"] if name.startswith("line-n") and name.endswith(f" {quality}")]
+    return dict(sorted((int(name.split()[0].removeprefix("line-n")), name) for name in names))
 
 
 def _line_panel(axis: Axes, result: Mapping[str, Any], quality: str) -> None:
@@ -63,9 +63,8 @@ def _whiskers(axis: Axes, at: np.ndarray, rows: np.ndarray, method: str, style: 
 
 
 def _navigation_panel(axis: Axes, result: Mapping[str, Any]) -> None:
-    cells = {
-        q: name for q in QUALITIES for name in result["truth"] if name.startswith("Part") and name.endswith(f" {q}")
-    }
+    names = [name for name in result["truth"] if name.startswith("spread-")]
+    cells = {"\n".join(name.removeprefix("spread-n3-").split()): name for name in sorted(names, key=_order)}
     places = np.arange(len(cells))
     for place, method in enumerate(METHODS):
         rows = np.array([result[name][method] for name in cells.values()])
@@ -73,8 +72,13 @@ def _navigation_panel(axis: Axes, result: Mapping[str, Any]) -> None:
     for at, name in zip(places, cells.values(), strict=True):
         logged = result["truth"][name]["behaviour"]
         axis.plot([at - 0.35, at + 0.35], [logged, logged], "k:", lw=1.2)
-    axis.set(title="Cooperative navigation, 3 agents, continuous", ylabel="score (0 random, 100 expert)")
-    axis.set_xticks(places, list(cells))
+    axis.set(title="Cooperative navigation, 3 agents", ylabel="score (0 random, 100 expert)")
+    axis.set_xticks(places, list(cells), fontsize=8)
+
+
+def _order(name: str) -> tuple[bool, int]:
+    """Discrete actions first, then by quality."""
+    return "continuous" in name, QUALITIES.index(name.split()[1])
 
 
 def _growth_panel(axis: Axes, result: Mapping[str, Any]) -> None:

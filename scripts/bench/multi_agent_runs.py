@@ -33,6 +33,7 @@ Settings = Mapping[str, Any]
 class Cell:
     """One log that all methods learn from."""
 
+    name: str
     env: str
     simulator: tuple[tuple[str, Any], ...]
     """Options of the simulator."""
@@ -41,16 +42,11 @@ class Cell:
     trainer: tuple[tuple[str, Any], ...]
     """Fields that all methods share."""
 
-    @property
-    def name(self) -> str:
-        options = " ".join(f"{key}={value}" for key, value in self.simulator)
-        return f"{self.env.split('/')[1].split('-')[0]} {options} {self.behaviour}"
-
     def job(self, method: str, settings: Settings, seeds: int, seed: int) -> JobConfig:
         options = {"behaviour": self.behaviour, "episodes": self.episodes, "simulator": dict(self.simulator)}
         known = trainer_config_class(method).model_fields
         shared = {name: value for name, value in self.trainer if name in known}  # cloning has no target network
-        trainer = {"kind": method, "seeds": seeds, "schedule": "constant", **shared, **settings}
+        trainer = {"kind": method, "seeds": seeds, **shared, **settings}
         return JobConfig.model_validate(
             {
                 "seed": seed,
