@@ -56,6 +56,8 @@ class LogFamily:
         parts = [f"{name.removeprefix('loss/').removesuffix('/total')} loss {rows[-1][name]:.4g}" for name in names]
         if judged := [row["validation/true_value"] for row in rows if "validation/true_value" in row]:
             parts.append(f"true value {judged[-1]:.4f}")
+        elif judged := [row["validation/fqe"] for row in rows if "validation/fqe" in row]:
+            parts.append(f"value {judged[-1]:.4f} by FQE")
         return parts
 
     def evaluator(self, collector: GroupCollector) -> LogEvaluator:

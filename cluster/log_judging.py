@@ -100,6 +100,7 @@ def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Call
     missing = [
         Estimate(f"FQE {method}", f"a {method} model of Q", "not defined", note=why)
         for method, why in fqe.undefined(part.log).items()
+        if method in fqe.METHODS
     ]
     for method in (m for m in fqe.METHODS if m not in fqe.undefined(part.log)):
         say(f"FQE by {method}: {len(acts)} policies, {len(part.log)} transitions")

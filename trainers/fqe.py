@@ -15,10 +15,11 @@ from refork.replay.transitions import Transitions, split_by_patient
 from refork.trainers.fqe_iteration import Evaluated, iterate
 from refork.trainers.fqe_network import NetworkSettings, evaluate_by_network
 from refork.trainers.fqe_problem import Problem
-from refork.trainers.fqe_regressors import Linear, Regressor, Table, Trees
+from refork.trainers.fqe_regressors import Linear, Regressor, ShrunkTable, Table, Trees
 
-REGRESSORS: dict[str, type[Regressor]] = {"table": Table, "linear": Linear, "tree": Trees}
-METHODS = (*REGRESSORS, "network")
+REGRESSORS: dict[str, type[Regressor]] = {"table": Table, "linear": Linear, "tree": Trees, "shrunk table": ShrunkTable}
+METHODS = ("table", "linear", "tree", "network")
+"""Those that values are stated by."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def undefined(log: Transitions) -> dict[str, str]:
         return dict.fromkeys(REGRESSORS, why)
     found = {}
     if problem.distinct == len(log.observations):
-        found["table"] = "observations are not states" if log.allowed is None else "what is allowed differs by row"
+        why = "observations are not states" if log.allowed is None else "what is allowed differs by row"
+        found["table"] = found["shrunk table"] = why
     if problem.features is None:
         found["linear"] = "nothing is known of the states but their numbers"
     return found
@@ -93,8 +95,8 @@ def evaluate(
     if not len(log):
         raise BadInput("FQE: the log has no transitions")
     method = default_method(log) if method == "auto" else method
-    if method not in METHODS:
-        raise BadInput(f"FQE: no method {method!r}; there are: {', '.join(METHODS)}")
+    if method not in (*REGRESSORS, "network"):
+        raise BadInput(f"FQE: no method {method!r}; there are: {', '.join((*REGRESSORS, 'network'))}")
     if why := undefined(log).get(method):
         raise BadInput(f"FQE by {method}: not defined for this log: {why}")
     problem = Problem(log, gamma, log.spec.horizon if horizon is None else horizon)

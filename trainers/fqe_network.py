@@ -25,11 +25,13 @@ class NetworkSettings:
     """Of the regression."""
 
     hidden: tuple[int, ...] = (64, 64)
-    steps: int = 2000
+    steps: int = 1200
     """Gradient steps."""
     batch: int = 256
     learning_rate: float = 1e-3
     """At first; falls to 0 along a cosine."""
+    weight_decay: float = 0.1
+    """Of AdamW."""
     target_rate: float = 0.05
     """How far the target moves a step."""
 
@@ -102,7 +104,9 @@ def evaluate_by_network(
     """Evaluate K policies, each once a fold, learning from the fold's transitions only. [policy][fold]."""
     stack = _stack(problem, acts, len(folds), settings, seed)
     target = copy.deepcopy(stack.head).requires_grad_(False)
-    optimiser = torch.optim.Adam(stack.head.parameters(), lr=settings.learning_rate, fused=True)
+    optimiser = torch.optim.AdamW(
+        stack.head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.steps)
     draws = [generator(seed, "fqe", f) for f in range(len(folds))]
     curves: list[tuple[int, np.ndarray]] = []

@@ -43,6 +43,12 @@ class Table:
         return (by_cell + self.STRENGTH * of_state[:, None]) / (self._counts + self.STRENGTH)
 
 
+class ShrunkTable(Table):
+    """Drawn together more strongly: values of policies move towards each other, but their order is less of noise."""
+
+    STRENGTH = 10.0
+
+
 class Linear:
     """Ridge regression on the features: a part that all actions share, then each action's deviation from it."""
 
@@ -85,6 +91,8 @@ class Trees:
     """
 
     TREES, LEAF = 20, 10
+    MOST = 20_000
+    """Transitions that the trees are grown on; all of them fill the leaves."""
 
     def __init__(self, problem: Problem, transitions: np.ndarray, seed: int = 0) -> None:
         try:
@@ -93,15 +101,16 @@ class Trees:
             raise BadInput("FQE by trees needs scikit-learn: pip install 'refork[clinical]'") from None
         self._shape = (problem.distinct, problem.actions.count)
         inputs = self._inputs(problem)
-        keys, numbers = problem.keys[problem.rows[transitions]], problem.numbers[transitions]
+        some = transitions[np.linspace(0, len(transitions) - 1, min(len(transitions), self.MOST)).astype(np.int64)]
         grown: Any = ExtraTreesRegressor(self.TREES, min_samples_leaf=self.LEAF, random_state=seed)
-        goals = np.stack([problem.rewards, _returns_to_go(problem)], 1)[transitions]
-        grown.fit(inputs[keys, numbers], goals)
+        goals = np.stack([problem.rewards, _returns_to_go(problem)], 1)
+        grown.fit(inputs[problem.keys[problem.rows[some]], problem.numbers[some]], goals[some])
         leaves = grown.apply(inputs.reshape(-1, inputs.shape[-1])).astype(np.int32)  # (U * A, trees)
         self._leaves = leaves + np.cumsum(
             [0, *(tree.tree_.node_count for tree in grown.estimators_[:-1])], dtype=np.int32
         )
-        self._seen = self._leaves[keys * self._shape[1] + numbers]
+        keys = problem.keys[problem.rows[transitions]]
+        self._seen = self._leaves[keys * self._shape[1] + problem.numbers[transitions]]
         self._size = sum(tree.tree_.node_count for tree in grown.estimators_)
         self._counts = np.maximum(np.bincount(self._seen.ravel(), minlength=self._size), 1)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from refork.envs.forkable import BadInput
@@ -38,16 +39,22 @@ def select(
     candidates: Mapping[str, Sequence[Act]],
     validation: Transitions,
     *,
+    training: Transitions | None = None,
     gamma: float | None = None,
     method: str = "auto",
     seed: int = 0,
     network: NetworkSettings | None = None,
 ) -> Choice:
-    """The candidate of the greatest mean FQE value on `validation` (episodes that no candidate was trained on).
+    """The candidate of the greatest mean FQE value on `validation`, episodes that no candidate was trained on.
+
+    With `training`, the episodes that they were trained on, FQE is fitted on both together, in two folds by patient:
+    then an episode's value still never comes from its own patient, and twice to five times as much data speaks. In
+    ICU-Sepsis that ordered planned policies better than validation episodes alone did (scripts/bench/ope.py).
 
     `candidates`: for every setting its policies, one a seed. `gamma` None: that under which the log's values are
-    stated. Candidates whose FQE did not converge, or left what values can be, are only chosen when all are such.
-    Ties go to the first. Raises BadInput when there is nothing to choose from, or no validation data.
+    stated. `method` auto: shrunk tables for logs of states, networks otherwise. Candidates whose FQE did not converge,
+    or left what values can be, are only chosen when all are such. Ties go to the first. Raises BadInput when there is
+    nothing to choose from, or no validation data.
     """
     if not candidates or not all(candidates.values()):
         raise BadInput("selection: every candidate needs at least one policy")
@@ -55,20 +62,36 @@ def select(
         raise BadInput(
             "selection: the validation part is empty; set env.options.fractions to leave some patients to it"
         )
-    gamma = validation.spec.gamma if gamma is None else gamma
+    log = validation if training is None else joined(training, validation)
+    gamma = log.spec.gamma if gamma is None else gamma
+    if method == "auto":
+        method = "network" if "shrunk table" in fqe.undefined(log) else "shrunk table"
     acts = [act for policies in candidates.values() for act in policies]
-    found = fqe.evaluate(validation, acts, gamma, method=method, folds=1, seed=seed, network=network)
-    scores, start = {}, 0
-    for name, policies in candidates.items():
-        own = found[start : start + len(policies)]
-        start += len(policies)
-        values = tuple(f.value for f in own)
-        trusted = all(f.converged and f.in_bounds and np.isfinite(f.value) for f in own)
-        scores[name] = Score(float(np.mean(values)), values, trusted)
+    folds = 1 if training is None else 2
+    found = iter(fqe.evaluate(log, acts, gamma, method=method, folds=folds, seed=seed, network=network))
+    scores = {name: _score([next(found) for _ in policies]) for name, policies in candidates.items()}
     eligible = [name for name in scores if scores[name].trusted] or list(scores)
     best = max(eligible, key=lambda name: np.nan_to_num(scores[name].value, nan=-np.inf))
+    part = "validation" if training is None else "training and validation, cross-fitted,"
     rule = (
-        f"highest mean value over seeds, estimated by FQE ({found[0].method}) on {validation.episodes} validation "
-        f"episodes, gamma {gamma:g}"
+        f"highest mean value over seeds, estimated by FQE ({method}) on {log.episodes} {part} episodes, gamma {gamma:g}"
     )
     return Choice(best, rule, scores)
+
+
+def _score(found: Sequence[fqe.FQE]) -> Score:
+    """Of one candidate's seeds."""
+    values = tuple(f.value for f in found)
+    trusted = all(f.converged and f.in_bounds and np.isfinite(f.value) for f in found)
+    return Score(float(np.mean(values)), values, trusted)
+
+
+def joined(first: Transitions, second: Transitions) -> Transitions:
+    """The episodes of two parts of one log as one."""
+    by_row = ("observations", "actions", "rewards", "terminated", "truncated", "patients", "behaviour", "dt")
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in by_row}
+    allowed = None
+    if first.allowed is not None and second.allowed is not None:
+        allowed = np.concatenate([first.allowed, second.allowed])
+    starts = np.concatenate([first.starts[:-1], second.starts + len(first)])
+    return replace(first, **arrays, starts=starts, allowed=allowed)

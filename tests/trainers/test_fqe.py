@@ -117,7 +117,7 @@ def test_several_decision_makers_are_one_joint_action() -> None:
 
 def test_what_is_not_defined_is_said_with_its_reason() -> None:
     assert fqe.undefined(log_for("factored continuous")) == dict.fromkeys(fqe.REGRESSORS, "continuous actions")
-    assert fqe.undefined(log_for("discrete")) == {"table": "observations are not states"}
+    assert fqe.undefined(log_for("discrete")) == dict.fromkeys(("table", "shrunk table"), "observations are not states")
     with pytest.raises(BadInput, match="by tree: not defined for this log: continuous actions"):
         fqe.evaluate(log_for("continuous"), [], 0.9, method="tree")
     with pytest.raises(BadInput, match="no method 'forest'"):
