@@ -68,13 +68,20 @@ class Progress:
         if self._recent:
             seconds = sum(s for s, _ in self._recent)
             rows = [row for _, row in self._recent]
-            parts.append(f"{_sum(rows, 'trajectories') / max(seconds, 1e-9):.1f} episodes/s")
+            parts.append(_rate(rows, max(seconds, 1e-9)))
             parts += self._headline(rows)
             if infra := _sum(rows, "infra_errors"):
                 parts.append(f"infra errors {infra:.0f}")
             left = (self._updates - self._done) * seconds / len(rows)
             parts.append(f"{_clock(left)} left")
         return "  ".join(parts)
+
+
+def _rate(rows: list[Mapping[str, float]], seconds: float) -> str:
+    """Episodes played; where nothing is played, what was learnt from."""
+    if episodes := _sum(rows, "trajectories"):
+        return f"{episodes / seconds:.1f} episodes/s"
+    return f"{_sum(rows, 'steps') / seconds:,.0f} transitions/s"
 
 
 def _sum(rows: list[Mapping[str, float]], name: str) -> float:

@@ -70,7 +70,8 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
         again = shlex.join(["refork", "train", str(folder.path), "--resume", *(resumed_with or ())])
         print(f"to go on: {again}", file=sys.stderr)  # a resumed run's own overrides are not in its job file
         raise
-    print(f"done: {totals['trajectories']:.0f} episodes, {totals['steps']:.0f} steps; {folder.path}")
+    episodes = f"{totals['trajectories']:.0f} episodes, " if totals["trajectories"] else ""  # none in a log
+    print(f"done: {episodes}{totals['steps']:.0f} steps; {folder.path}")
     return 0
 
 
