@@ -42,12 +42,12 @@ def by_agent(batch: Batch, spec: LogSpec) -> AgentBatch:
     n, own, discrete = spec.action.agents, spec.observation.per_agent, spec.action.kind == "discrete"
     actions = batch.actions if discrete else to_unit(batch.actions, spec.action)
     both = _split(batch.both) if own else _repeat(batch.both, n)
-    size = batch.rewards.shape[1]
+    seen, following = both.split(batch.rewards.shape[1], 1)
     return AgentBatch(
-        both[:, :size],
+        seen,
         _split(actions),
         _repeat(batch.rewards, n),
-        both[:, size:],
+        following,
         _repeat(batch.discounts, n),
         _split_mask(legal(batch.allowed, spec.action, batch.actions)),
         _split_mask(legal(batch.next_allowed, spec.action, batch.actions)),
@@ -61,7 +61,7 @@ def legal(allowed: Tensor | None, action: ActionSpec, like: Tensor) -> Tensor | 
 
     `like`: (S, B, n, ...), whose first axes a mask takes that only the numbers of actions make.
     """
-    if action.kind == "continuous" or min(action.sizes) == action.width:
+    if action.agents == 1 or action.kind == "continuous" or min(action.sizes) == action.width:
         return allowed
     within = torch.arange(action.width) < torch.tensor(action.sizes)[:, None]  # (n, width)
     return within.expand(*like.shape[:2], -1, -1) if allowed is None else allowed & within
@@ -81,7 +81,7 @@ def _repeat(x: Tensor, n: int) -> Tensor:
 
 def _split(x: Tensor) -> Tensor:
     """(S, B, n, ...) -> (S * n, B, ...)"""
-    return x.transpose(1, 2).flatten(0, 1)
+    return x[:, :, 0] if x.shape[2] == 1 else x.transpose(1, 2).flatten(0, 1)
 
 
 def _split_mask(mask: Tensor | None) -> Tensor | None:

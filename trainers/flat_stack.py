@@ -35,11 +35,14 @@ class FlatStack:
     def clip(self, limit: float) -> None:
         """Let the optimiser see what `gradients` holds, each seed's part shortened to a norm of at most `limit`."""
         by_seed = [g.view(self._seeds, -1) for g in self._gradients]
-        norms = torch.stack([torch.linalg.vector_norm(g, dim=1) for g in by_seed]).norm(dim=0)
-        factors = (limit / norms.clamp_min(1e-12)).clamp_max(1.0)[:, None]
+        norms = [torch.linalg.vector_norm(g, dim=1, keepdim=True) for g in by_seed]
+        norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
+        factors = (limit / norm).clamp_max_(1.0)  # a gradient of 0 stays: limit / 0 is cut to 1
+        clipped = bool((factors != 1).any())
         for flat, gradient, g in zip(self.flats, self._gradients, by_seed, strict=True):
-            g.mul_(factors)
             flat.grad = gradient
+            if clipped:
+                g.mul_(factors)
 
     def rest(self) -> None:
         """The optimiser leaves the network as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -42,10 +43,11 @@ class Batch:
     both: Tensor
     """(S, 2 B, ...): `observations`, and behind them `next_observations`, which are parts of it."""
 
-    def __getitem__(self, step: int) -> Batch:
-        """One of several stacked in front."""
+    def steps(self) -> Iterator[Batch]:
+        """One after the other of several stacked in front."""
         parts = (getattr(self, f.name) for f in fields(self))
-        return Batch(*(None if part is None else part[step] for part in parts))  # type: ignore[arg-type]
+        apart = (repeat(None) if part is None else part.unbind(0) for part in parts)
+        return (Batch(*row) for row in zip(*apart))  # noqa: B905  (what is None has no end)
 
 
 class LogTensors:
@@ -106,5 +108,4 @@ class Minibatches:
         chosen = [g.integers(len(experience.transitions), size=(steps, size)) for g in draws]
         numbers = torch.from_numpy(experience.transitions[np.stack(chosen, 1)])  # (steps, S, B)
         for some in numbers.split(max(1, AT_ONCE // numbers[0].numel())):
-            together = tensors.batch(some)
-            yield from (together[step] for step in range(len(some)))
+            yield from tensors.batch(some).steps()

@@ -101,19 +101,19 @@ class OfflineTrainer(ABC, Generic[Config]):
         self._noise = [_torch_generator(seed, update) for seed in self.seeds]
         self._tensors = self._minibatches.tensors(logged.log)
         self.begin(logged, update)
-        sums: dict[str, Tensor] = {}
-        for batch in self._minibatches.draw(logged, update, config.steps_per_update, config.batch):
-            for name, value in self._step(batch).items():
-                sums[name] = sums[name] + value if name in sums else value
-        means = {name: float(value.mean()) / config.steps_per_update for name, value in sums.items()}
-        self._check(update, means)
+        batches = self._minibatches.draw(logged, update, config.steps_per_update, config.batch)
+        members = _member_means([self._step(batch) for batch in batches])
+        self._check(update, members)
         seen = config.steps_per_update * config.batch * config.seeds
+        means = {name: float(values.mean()) for name, values in members.items()}
         return means | {"learning_rate": rate, "steps": float(seen), "gradient_steps": float(self._done)}
 
-    def _check(self, update: int, means: Mapping[str, float]) -> None:
-        for name, value in means.items():
-            if not np.isfinite(value):
-                raise Diverged(f"update {update}: {name} is {value}; lower trainer.learning_rate")
+    def _check(self, update: int, members: Mapping[str, Tensor]) -> None:
+        for name, values in members.items():
+            for member in (~values.isfinite()).nonzero().flatten().tolist():
+                seed = member * self.config.seeds // len(values)
+                what = f"update {update}: {name} of seed {seed} is {float(values[member])}"
+                raise Diverged(f"{what}; lower trainer.learning_rate")
 
     def _step(self, batch: Batch) -> dict[str, Tensor]:
         row: dict[str, Tensor] = {}
@@ -204,6 +204,13 @@ def check_fits(config: OfflineConfig, spec: LogSpec) -> None:
             f"trainer.kind: {config.kind} learns from logs of {' or '.join(config.observes)}; "
             f"this one is of {spec.observation.kind}"
         )
+
+
+def _member_means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Of each name over the steps that have it, a number a seed or member."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    means = {name: torch.stack([row[name] for row in rows if name in row]).mean(0) for name in names}
+    return {name: torch.atleast_1d(mean) for name, mean in means.items()}
 
 
 def _torch_generator(seed: int, update: int) -> torch.Generator:

@@ -11,6 +11,7 @@ from refork.envs.forkable import BadInput
 from refork.replay.transitions import Transitions
 from refork.trainers.config import JobConfig, algorithms, trainer_config_class
 from refork.trainers.make import make_trainer
+from refork.trainers.offline import Diverged
 
 from tests.trainers.logs import experience_of, log_for, shape_of
 
@@ -117,3 +118,12 @@ def test_a_hard_target_kept_by_rows_is_the_target_itself(kind: str, monkeypatch:
     for name, array in kept.items():
         assert np.array_equal(resumed[name], array)
         assert asked[name] == pytest.approx(array, abs=1e-4)
+
+
+def test_a_training_that_diverges_names_the_seed_and_the_remedy() -> None:
+    trainer = _trainer("cql", "factored discrete", seeds=3)
+    with torch.no_grad():
+        next(trainer.networks["q"].parameters())[3 * 2] = torch.nan  # the first decision maker of the last seed
+    message = r"update 4: loss/q/total of seed 2 is nan; lower trainer\.learning_rate"
+    with pytest.raises(Diverged, match=message):
+        trainer.update(4, [experience_of(log_for("factored discrete"))])
