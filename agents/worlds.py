@@ -1,75 +1,19 @@
-"""Worlds in which a hidden confounder z of the episode may have made a log: networks given z, several worlds as one.
-
-z is one of M nodes. Classes are one-hot with a learnt prior; a normal confounder is a number on Gauss-Hermite nodes
-with their weights. On nodes every expectation over z is a sum, and the posterior of an episode is exact.
-"""
+"""Worlds in which a hidden confounder z of the episode may have made a log: networks given z, several worlds as one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-import numpy as np
 import torch
+from refork.agents.latents import ABSENT, Latent, LatentHead, priors
 from refork.agents.q_networks import LogNetworks
-from refork.agents.stacked import StackedMLP
 from torch import Tensor, nn
 from torch.nn import functional
 
-ABSENT = -1e9
-"""Log-probability of a node that a world does not have; finite, so that its gradient is 0."""
 LEAST_SCALE = math.log(0.1)
 """Of what a world predicts, in standard deviations: a reward that is 0 almost always must not outweigh all else."""
-
-
-@dataclass(frozen=True)
-class Latent:
-    """What the confounder of one world is."""
-
-    prior: Literal["classes", "normal"]
-    nodes: int
-    """1 class: there is no confounder."""
-
-    @classmethod
-    def of(cls, text: str) -> Latent:
-        """From `classes-2`, `normal-3`. Raises ValueError for another text."""
-        prior, _, nodes = text.partition("-")
-        if prior not in ("classes", "normal") or not nodes.isdecimal() or int(nodes) < 1:
-            raise ValueError(f"a world is `classes-K` or `normal-K` with K >= 1, got {text!r}")
-        return cls(prior, int(nodes))  # type: ignore[arg-type]
-
-
-class LatentHead(nn.Module):
-    """K networks of an observation and a node: (K, B, ...) and (K, M, D) -> (K, M, B, out).
-
-    The first layer sees observation and node apart, so that it is computed once an observation, not once a node.
-    """
-
-    def __init__(
-        self,
-        factory: LogNetworks,
-        out: int,
-        inputs: int,
-        hidden: Sequence[int],
-        *,
-        seeds: int,
-        copies: int,
-        purpose: int,
-        extra: int = 0,
-    ) -> None:
-        super().__init__()
-        made = factory.generators(seeds, copies, purpose + 1)
-        self.first = factory.head(hidden[0], seeds, copies, extra, purpose, hidden=())
-        self.node = StackedMLP([inputs, hidden[0]], made)
-        self.rest = StackedMLP([*hidden, out], made)
-
-    def forward(self, observations: Tensor, nodes: Tensor, extra: Tensor | None = None) -> Tensor:
-        x = self.first(observations, extra)[:, None] + self.node(nodes)[:, :, None]  # (K, M, B, hidden)
-        members, points, batch, width = x.shape
-        x = self.rest(torch.relu(x).view(members, points * batch, width))
-        return x.view(members, points, batch, -1)
 
 
 @dataclass(frozen=True)
@@ -106,7 +50,7 @@ class Worlds(nn.Module):
         self.width, self.bootstraps = factory.spec.action.width, bootstraps
         self.features = 0 if states and shape.state_features is None else len(shape.shift)
         self.states = factory.spec.observation.size if states and shape.state_features is None else 0
-        nodes, logits, learnt = _priors(latents)
+        nodes, logits, learnt = priors(latents)
         for name, tensor in (("nodes", nodes), ("prior_logits", logits), ("learnt", learnt)):
             self.register_buffer(name, tensor.repeat(seeds, *[1] * (tensor.dim() - 1)), persistent=False)
         points, inputs = nodes.shape[1:]
@@ -164,18 +108,3 @@ class Worlds(nn.Module):
     def by_bootstrap(self, tensor: Tensor) -> Tensor:
         """(K, ...) -> (K * bootstraps, ...), as the members of `values` stand."""
         return tensor.repeat_interleave(self.bootstraps, 0)
-
-
-def _priors(latents: Sequence[Latent]) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes (W, M, D), their log-weights (W, M) and whether these are learnt (W, 1)."""
-    points = max(latent.nodes for latent in latents)
-    nodes, logits = torch.zeros(len(latents), points, points + 1), torch.full((len(latents), points), ABSENT)
-    for world, latent in enumerate(latents):
-        m = latent.nodes
-        if latent.prior == "classes":
-            nodes[world, :m, :m], logits[world, :m] = torch.eye(m), 0.0
-        else:
-            at, weights = np.polynomial.hermite_e.hermegauss(m)
-            nodes[world, :m, -1] = torch.from_numpy(at).float()
-            logits[world, :m] = torch.from_numpy(np.log(weights / weights.sum())).float()
-    return nodes, logits, torch.tensor([[float(latent.prior == "classes")] for latent in latents])

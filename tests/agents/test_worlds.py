@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from refork.agents.latents import Latent, LatentHead
 from refork.agents.q_networks import LogNetworks, LogShape
-from refork.agents.worlds import Latent, LatentHead, Seen, Worlds
+from refork.agents.worlds import Seen, Worlds
 from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
 
 LATENTS = [Latent("classes", 1), Latent("classes", 3), Latent("normal", 3)]

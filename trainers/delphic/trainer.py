@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from refork.agents.worlds import Latent, Worlds
+from refork.agents.latents import Latent
+from refork.agents.worlds import Worlds
 from refork.envs.forkable import BadInput
 from refork.replay.transitions import LoggedExperience
 from refork.trainers.cql.loss import cql_loss, double_q_target, masked
 from refork.trainers.delphic.config import AlgorithmConfig
 from refork.trainers.delphic.episodes import Episodes
+from refork.trainers.delphic.fitting import fit_values, fit_worlds
 from refork.trainers.delphic.gate import Fit, compatible
 from refork.trainers.delphic.loss import penalised_target
 from refork.trainers.delphic.uncertainty import disagreement
@@ -72,7 +74,8 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
 
     def _fit(self, fit: WorldFit) -> None:
         config = self.config
-        residual = fit.fit()
+        fit_worlds(fit)
+        residual = fit_values(fit)
         judged = fit.judge()
         self.compatible = compatible(judged, config.tolerance, config.marginal_tolerance)
         if not self.compatible.any(-1).all():
