@@ -49,10 +49,11 @@ def cells(quick: bool) -> list[Cell]:
             _line(5, "medium_replay", 200, 150),
             _spread("medium", "discrete", 150),
         ]
-    found = [_line(n, quality, 1000, 2000) for quality in ("medium_replay", "medium") for n in (2, 3, 5, 8, 10)]
-    found += [_line(n, quality, 1000, 2000) for quality in ("expert", "random") for n in (2, 5, 10)]
-    found += [_spread(quality, "discrete", 2000) for quality in QUALITIES]
-    return found + [_spread(quality, "continuous", 1000) for quality in ("medium_replay", "medium")]
+    found = [_line(n, "medium_replay", 1000, 1500) for n in (2, 3, 5, 8, 10)]
+    found += [_line(n, quality, 1000, 1500) for quality in ("medium", "expert") for n in (2, 5, 10)]
+    found += [_line(n, "random", 1000, 1500) for n in (5,)]
+    found += [_spread(quality, "discrete", 1500) for quality in QUALITIES]
+    return found + [_spread(quality, "continuous", 600) for quality in ("medium_replay", "medium")]
 
 
 def _line(n: int, quality: str, episodes: int, steps: int) -> Cell:
@@ -73,7 +74,7 @@ def shared(steps: int) -> tuple[tuple[str, Any], ...]:
 
 def run(work: Path, cell: Cell, method: str, seeds: int, quick: bool) -> dict[str, Any]:
     """Choose, train, judge."""
-    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 300, batch=128)
+    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 200, batch=128)
     choice = chosen(work, cell, method, TRIED[method], fqe)
     found = judged(work, cell, method, choice["settings"], seeds)
     return found | {"settings": choice["settings"], "rule": choice["rule"], "tuning_cpu_s": choice["cpu_s"]}

@@ -43,11 +43,11 @@ def line_sizes(result: Mapping[str, Any], quality: str) -> dict[int, str]:
 
 def _line_panel(axis: Axes, result: Mapping[str, Any], quality: str) -> None:
     cells = line_sizes(result, quality)
+    axis.set_visible(bool(cells))  # the short form has few
     sizes = np.array(list(cells))
-    for place, method in enumerate(METHODS):
-        if len(cells):
-            rows = np.array([result[name][method] for name in cells.values()])
-            _whiskers(axis, sizes + 0.06 * (place - 2), rows, method, "-")
+    for place, method in enumerate(METHODS if cells else ()):
+        rows = np.array([result[name][method] for name in cells.values()])
+        _whiskers(axis, sizes + 0.06 * (place - 2), rows, method, "-")
     logged = [result["truth"][name]["behaviour"] for name in cells.values()]
     axis.plot(sizes, logged, "k:", lw=1.2, label="the log itself")
     axis.set(title=f"Equal Line, {quality}", xlabel="agents", ylabel="score (0 random, 100 expert)")

@@ -118,7 +118,7 @@ def departure(cell: Cell, acts: Sequence[Act]) -> dict[str, float]:
     rows = np.linspace(0, len(log.observations) - 1, 1000).astype(np.int64)
     seen = np.asarray(log.observations[rows])
     behaviour = torch.from_numpy(clone(seen, None))
-    policies = torch.stack([torch.from_numpy(np.asarray(act(seen, None), np.float64)) for act in acts])
+    policies = torch.from_numpy(np.stack([act(seen, None) for act in acts]).astype(np.float64))
     one, joint = (f(policies, behaviour).median() for f in (counterfactual_divergence, joint_divergence))
     return dict(zip(DEPARTURES, (float(one), float(joint)), strict=True))
 
