@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from refork.cluster.collector import GroupCollector
 from refork.cluster.family import Contest
-from refork.cluster.log_judgement import LogEvaluator, LogReport, judge_log
+from refork.cluster.log_judgement import LogEvaluator, judge_log
+from refork.cluster.log_report import LogReport
 from refork.cluster.log_source import LogSource
 from refork.envs.forkable import BadInput
 from refork.envs.swe.tasks import Split

@@ -1,27 +1,22 @@
-"""Judges policies learnt from a log: estimates with what they rest on, and the truth where a simulator knows it."""
+"""Judges policies learnt from a log, during training and after it: estimates, and the truth where it is known."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from refork.agents.log_policy import LogPolicy
 from refork.cluster.family import Contest
 from refork.cluster.log_contestants import log_contestants
-from refork.cluster.log_judging import Part, judge_policies, part_of
-from refork.cluster.log_plots import draw
-from refork.cluster.log_practice import Practice
+from refork.cluster.log_judging import Part, judge_policies, logged_violations, part_of
+from refork.cluster.log_report import Judged, LogReport
 from refork.cluster.log_source import LogSource
-from refork.cluster.log_tables import log_tables, rankings
 from refork.envs.log_spec import Truth
-from refork.replay.ope.estimate import Estimate, combined, observed_return
+from refork.replay.ope.estimate import combined, observed_return
 from refork.trainers import fqe
 from refork.trainers.config import JobConfig
-from rich.table import Table
 
 log = logging.getLogger("refork.evaluate")
 
@@ -53,116 +48,6 @@ class LogEvaluator:
         return found
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One policy, or the trained ones of all seeds together (seed None)."""
-
-    name: str
-    seed: int | None
-    truth: Truth | None
-    estimates: tuple[Estimate, ...]
-    models: Mapping[str, fqe.FQE]
-    """By method; () of several policies together."""
-    practice: Practice | None
-    violations: Mapping[str, float]
-    by_seed: Mapping[str, tuple[float, ...]]
-    """Of several together: each seed's value by estimator; the spread of training, apart from the intervals."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "seed": self.seed,
-            "truth": None if self.truth is None else asdict(self.truth),
-            "estimates": [estimate.to_json() for estimate in self.estimates],
-            "fqe": {method: model_json(found) for method, found in self.models.items()},
-            "practice": None if self.practice is None else self.practice.to_json(),
-            "violating_steps": dict(self.violations),
-            "by_seed": {name: list(values) for name, values in self.by_seed.items()},
-        }
-
-
-def model_json(found: fqe.FQE) -> dict[str, Any]:
-    """Its diagnostics."""
-    return {
-        "value": found.value,
-        "converged": found.converged,
-        "curves": [[list(point) for point in curve] for curve in found.curves],
-        "td_rms": found.td_rms,
-        "td_mean": found.td_mean,
-        "held_out": found.held_out,
-        "range": [found.lowest, found.highest],
-        "bounds": list(found.bounds),
-        "in_bounds": found.in_bounds,
-    }
-
-
-@dataclass(frozen=True)
-class LogReport:
-    """What `refork evaluate` found."""
-
-    judged: Sequence[Judged]
-    part: Part
-    split: str
-
-    def about(self) -> dict[str, Any]:
-        """What the numbers are of: reward, discount, horizon, censoring, who acted."""
-        own, behaviour = self.part.log, self.part.behaviour
-        return {
-            "reward": own.spec.reward,
-            "gamma": own.spec.gamma,
-            "horizon": own.spec.horizon,
-            "step": own.spec.step,
-            "episodes": own.episodes,
-            "patients": len(np.unique(own.patients)),
-            "transitions": len(own),
-            "cut_episodes": int((~np.asarray(own.terminated[own.starts[1:] - 1])).sum()),
-            "returns": [float(value) for value in np.quantile(own.returns(own.spec.gamma), [0, 0.5, 1])],
-            "behaviour": {
-                "probabilities": self.part.source,
-                "recorded_share": self.part.known,
-                "model": behaviour.kind,
-                "nll": behaviour.nll,
-                "calibration": [asdict(found) for found in behaviour.calibration],
-            },
-            "notes": list(self.part.notes),
-        }
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [row.to_json() for row in self.judged]
-
-    def tables(self) -> list[Table]:
-        return log_tables(self)
-
-    def notes(self) -> list[str]:
-        """What was refused, and how to read what is there."""
-        return [*self.part.notes, *rankings(self), *reading(self)]
-
-    def plots(self, folder: Path) -> list[Path]:
-        return draw(self, folder)
-
-
-def reading(report: LogReport) -> list[str]:
-    """How the numbers are meant."""
-    about = report.about()
-    cut = about["cut_episodes"]
-    horizon = f"within {about['horizon']} steps" if about["horizon"] else "to the end of the episode"
-    lines = [
-        f"value: expected return ({about['reward']}), gamma {about['gamma']:g}, {horizon}, from the start of "
-        f"{about['episodes']} {report.split} episodes of {about['patients']} patients; one step is {about['step']}",
-        "every value is estimated under the model named beside it, and shows nothing about patients by itself; "
-        "only a simulator's own value is known",
-        "unsupported: effective sample size under max(30, 1 % of n), or weights that do not average to 1; not ranked. "
-        "by model: the log alone does not support the policy, the number is the model's extrapolation",
-        "intervals of FQE are over patients with the model given: they leave the model's own error out",
-    ]
-    if cut:
-        lines.append(
-            f"censoring: {cut} of {about['episodes']} episodes were cut; "
-            + ("at the horizon, which the value ends at too" if about["horizon"] else "weights leave out what followed")
-        )
-    return lines
-
-
 def judge_log(source: LogSource, job: JobConfig, contest: Contest) -> LogReport:
     """Every trained seed and all of them together; with `baselines` naive policies and those of the simulator."""
     contest.say("who acted: fitting the behaviour policy")
@@ -184,7 +69,9 @@ def _observed(source: LogSource, part: Part) -> Judged:
     if source.simulator is not None and source.env.tasks is None:
         act = source.simulator.policy(source.options.behaviour or source.simulator.behaviours[0])
         truth = None if act is None else source.simulator.truth(act)
-    return Judged("logged", None, truth, (observed_return(part.log, part.gamma),), {}, None, {}, {})
+    return Judged(
+        "logged", None, truth, (observed_return(part.log, part.gamma),), {}, None, logged_violations(part.log), {}
+    )
 
 
 def _together(trained: Sequence[Judged]) -> Judged:

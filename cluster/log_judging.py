@@ -90,8 +90,8 @@ class Found:
     estimates: tuple[Estimate, ...]
     models: dict[str, fqe.FQE]
     practice: Practice | None
-    violations: dict[str, float]
-    """Steps an episode that lead to a violation of each watched limit, estimated by FQE."""
+    violations: dict[str, float | None]
+    """Steps an episode that lead to a violation of each watched limit, estimated by FQE; None: it failed."""
 
 
 def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Callable[[str], None]) -> list[Found]:
@@ -125,11 +125,19 @@ def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Call
     ]
 
 
-def _violations(own: Transitions, acts: Sequence[Act]) -> dict[str, list[float]]:
-    """By watched limit, of each policy."""
-    return {
-        str(limit): [found.value for found in fqe.evaluate(cost_log(own, limit), acts, 1.0)] for limit in watched(own)
-    }
+def logged_violations(own: Transitions) -> dict[str, float | None]:
+    """Steps an episode that led to a violation of each watched limit."""
+    return {str(limit): float(cost_log(own, limit).returns(1.0).mean()) for limit in watched(own)}
+
+
+def _violations(own: Transitions, acts: Sequence[Act]) -> dict[str, list[float | None]]:
+    """The same under each policy, by the steadiest method of FQE; None where even that fails."""
+    method = next((m for m in ("table", "tree", "network") if m not in fqe.undefined(own)), "network")
+    rates: dict[str, list[float | None]] = {}
+    for limit in watched(own):
+        found = fqe.evaluate(cost_log(own, limit), acts, 1.0, method=method)
+        rates[str(limit)] = [f.value if f.converged and f.in_bounds else None for f in found]
+    return rates
 
 
 def _evidence(part: Part, act: Act, models: dict[str, fqe.FQE]) -> Evidence:

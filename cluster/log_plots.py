@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from refork.cluster.log_tables import shown, trained_doses
+from refork.cluster.log_part_tables import trained_doses
+from refork.cluster.log_tables import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from refork.cluster.log_judgement import LogReport
+    from refork.cluster.log_report import LogReport
 
 STYLES = {"ok": ("o", 1.0), "by model": ("s", 0.9), "unsupported": ("x", 0.35)}
 
@@ -46,7 +47,7 @@ def _draw_estimates(report: LogReport, path: Path) -> Path:
             axis.errorbar(e.value, place + offset, xerr=spread, fmt=marker, color=color, alpha=alpha, ms=4, capsize=2)
         if row.truth is not None:
             axis.plot([row.truth.value] * 2, [place - 0.45, place + 0.45], color="black", lw=2)
-    labels = [row.name if row.seed is None else f"{row.name} {row.seed}" for row in rows]
+    labels = [row.label for row in rows]
     axis.set(yticks=range(len(rows)), yticklabels=labels, xlim=_limits(report), ylim=(len(rows) - 0.4, -0.6))
     axis.set_xlabel("value; black bar: true value; circle: supported, square: by model, cross: unsupported")
     handles = [plt.Line2D([], [], color=colors[name], marker="o", ls="", label=name) for name in names]

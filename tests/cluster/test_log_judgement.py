@@ -11,7 +11,7 @@ import torch
 from refork.cluster.family import Contest, open_family
 from refork.cluster.log_doses import channels
 from refork.cluster.log_family import LogFamily
-from refork.cluster.log_judgement import LogReport
+from refork.cluster.log_report import LogReport
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput
 from refork.replay.transitions import save
@@ -47,7 +47,7 @@ def tables_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return None
 
 
-SEPSIS = {"id": "refork/IcuSepsis-v0", "options": {"episodes": 600}}
+SEPSIS = {"id": "refork/IcuSepsis-v0", "options": {"episodes": 200}}
 
 
 @pytest.mark.usefixtures("tables_only")
