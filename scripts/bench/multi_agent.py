@@ -5,7 +5,7 @@ settings are tried in every cell, and one is chosen from the log alone: the grea
 gives it on the validation part. Scores are 0 for random agents, 100 for the scripted expert, by Monte Carlo in the
 simulator. On Equal Line an agent sees its place among its neighbours, not all positions. Intervals: interquartile
 mean over training seeds, 95 % bootstrap. D_CQL is measured between the learnt policies and a clone of the log's
-behaviour.
+behaviour. `gap` is what CFCQL is ahead of each other method.
 
     python scripts/bench/multi_agent.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--out FILE]
 
@@ -27,7 +27,7 @@ from typing import Any
 from refork.scripts.bench.multi_agent_plot import draw
 from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, Settings, chosen, judged, known
 from refork.trainers.fqe_network import NetworkSettings
-from refork.trainers.stats import bootstrap, iqm
+from refork.trainers.stats import bootstrap, iqm, stratified_bootstrap
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
 QUALITIES = ("random", "medium_replay", "medium", "expert")
@@ -86,6 +86,13 @@ def interval(scores: Sequence[float]) -> list[float]:
     return [found.low, found.estimate, found.high]
 
 
+def gap(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Difference of the interquartile means: [low, estimate, high], seeds of both drawn again."""
+    k = len(ours)
+    found = stratified_bootstrap([ours, theirs], statistic=lambda x: iqm(x[..., :k]) - iqm(x[..., k:]))
+    return [found.low, found.estimate, found.high]
+
+
 def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
     """All cells; each is told as it is finished."""
     shared = (options.seeds, options.quick)
@@ -94,13 +101,15 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
         for cell in cells(options.quick)
     }
     result: dict[str, Any] = {"study": "multi_agent"}
-    details: dict[str, Any] = {"truth": {}, "chosen": {}, "d_cql": {}, "returns": {}}
+    details: dict[str, Any] = {"truth": {}, "chosen": {}, "d_cql": {}, "gap": {}, "returns": {}}
     spent = 0.0
     for cell, futures in waiting.items():
         found = {method: future.result() for method, future in futures.items()}
         result[cell.name] = {method: interval(row["scores"]) for method, row in found.items()}
         details["truth"][cell.name] = known(options.work, cell)
         details["chosen"][cell.name] = {method: row["settings"] for method, row in found.items()}
+        others = {method: found[method]["scores"] for method in TRIED if method != "cfcql"}
+        details["gap"][cell.name] = {method: gap(found["cfcql"]["scores"], own) for method, own in others.items()}
         details["returns"][cell.name] = {method: row["returns"] for method, row in found.items()}
         departures = {m: [row[k] for k in DEPARTURES] for m, row in found.items() if DEPARTURES[0] in row}
         details["d_cql"] |= {cell.name: departures} if departures else {}

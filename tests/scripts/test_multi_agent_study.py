@@ -70,3 +70,9 @@ def test_an_interval_holds_its_middle() -> None:
     low, middle, high = multi_agent.interval([1.0, 2.0, 3.0, 4.0, 100.0])
     assert low < middle < high
     assert multi_agent.interval([5.0, 5.0]) == [5.0, 5.0, 5.0]
+
+
+def test_a_gap_is_the_difference_of_the_middles() -> None:
+    low, middle, high = multi_agent.gap([10.0, 11.0, 12.0], [1.0, 2.0, 3.0])
+    assert middle == pytest.approx(9.0)
+    assert 7.0 <= low < middle < high <= 11.0
