@@ -1,4 +1,8 @@
-"""Fitted Q evaluation by networks: all policies and all folds are one stack, each with a slowly moving target."""
+"""Fitted Q evaluation by networks: all policies and all folds are one stack, each with a slowly moving target.
+
+Targets are kept within half a range of the returns that the log shows, so that what a network makes up where a policy
+leaves the log does not feed on itself.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +56,7 @@ def _learn(stack: Stack, target: Head, chosen: np.ndarray) -> None:
     with torch.no_grad():
         after = stack.expected(target, p.rows[chosen] + 1)
         goals = torch.from_numpy(p.rewards[chosen]).float() + torch.from_numpy(discounts).float() * after
+    goals = goals.clamp(*p.plausible)
     loss = functional.mse_loss(stack.logged(stack.head, chosen), goals, reduction="none").mean(-1).sum()
     for parameter, found in zip(
         stack.head.parameters(), torch.autograd.grad(loss, list(stack.head.parameters())), strict=True

@@ -57,6 +57,23 @@ class Problem:
         return np.asarray(self.log.rewards, np.float64)
 
     @cached_property
+    def returns_to_go(self) -> np.ndarray:
+        """(N,): discounted return from each transition on, to the end of its episode."""
+        found, after = np.zeros(len(self.rewards)), 0.0
+        last = np.zeros(len(found), bool)
+        last[self.log.starts[1:] - 1] = True
+        kept = self.gamma ** np.asarray(self.log.dt, np.float64) * ~last
+        for i in range(len(found) - 1, -1, -1):
+            after = found[i] = self.rewards[i] + kept[i] * after
+        return found
+
+    @cached_property
+    def plausible(self) -> tuple[float, float]:
+        """The range of returns to go in the log and 0, widened by half to either side."""
+        low, high = min(0.0, self.returns_to_go.min()), max(0.0, self.returns_to_go.max())
+        return low - (high - low) / 2, high + (high - low) / 2
+
+    @cached_property
     def numbers(self) -> np.ndarray:
         """(N,): joint actions, where they can be listed."""
         return self.actions.numbers(self.log.actions)
@@ -98,7 +115,7 @@ class Problem:
         for probabilities in self._acted(act):
             upto = np.cumsum(probabilities, -1)[:, None]  # (B, 1, n, width)
             drawn = rng.random((len(upto), number, probabilities.shape[1], 1))
-            found.append((drawn >= upto[..., :-1]).sum(-1))
+            found.append((drawn >= upto[..., :-1]).sum(-1, dtype=np.int16))
         return np.concatenate(found)
 
     def _acted(self, act: Act) -> list[np.ndarray]:

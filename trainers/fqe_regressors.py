@@ -103,7 +103,7 @@ class Trees:
         inputs = self._inputs(problem)
         some = transitions[np.linspace(0, len(transitions) - 1, min(len(transitions), self.MOST)).astype(np.int64)]
         grown: Any = ExtraTreesRegressor(self.TREES, min_samples_leaf=self.LEAF, random_state=seed)
-        goals = np.stack([problem.rewards, _returns_to_go(problem)], 1)
+        goals = np.stack([problem.rewards, problem.returns_to_go], 1)
         grown.fit(inputs[problem.keys[problem.rows[some]], problem.numbers[some]], goals[some])
         leaves = grown.apply(inputs.reshape(-1, inputs.shape[-1])).astype(np.int32)  # (U * A, trees)
         self._leaves = leaves + np.cumsum(
@@ -137,15 +137,3 @@ class Trees:
         sums = np.bincount(self._seen.ravel(), np.repeat(targets, self._seen.shape[1]), self._size)
         means = sums / self._counts
         return means[self._leaves].mean(1).reshape(self._shape)
-
-
-def _returns_to_go(problem: Problem) -> np.ndarray:
-    """(N,): discounted return from each transition on, to the end of its episode."""
-    found, after = np.zeros(len(problem.rewards)), 0.0
-    last = np.zeros(len(found), bool)
-    last[problem.log.starts[1:] - 1] = True
-    dt = problem.gamma ** np.asarray(problem.log.dt, np.float64)
-    for i in range(len(found) - 1, -1, -1):
-        after = problem.rewards[i] + (0.0 if last[i] else dt[i] * after)
-        found[i] = after
-    return found

@@ -12,7 +12,7 @@ from refork.envs.log_spec import Act, ObservationSpec
 from refork.trainers.fqe_problem import Problem
 from torch import Tensor
 
-SAMPLES = 8
+SAMPLES = 4
 """Joint actions drawn from a policy at each observation where they cannot be listed."""
 
 
@@ -39,7 +39,7 @@ class Stack:
     problem: Problem
     head: Head
     acting: Tensor
-    """(K, U, A) probabilities; unlisted: (K, U, samples, vector) of drawn joint actions."""
+    """(K, U, A) probabilities; unlisted: (K, U, samples, n, ...) drawn joint actions."""
     folds: int
 
     @property
@@ -78,10 +78,11 @@ class Stack:
         keys = torch.from_numpy(p.keys[rows])
         seen, left = self.seen(keys), self.left(p.row_steps[rows])
         policy = torch.arange(len(keys))[:, None] // self.folds
-        own = self.acting[policy, keys]  # (M, B, A) or (M, B, samples, vector)
+        own = self.acting[policy, keys]  # (M, B, A) or (M, B, samples, n, ...)
         if self.listed:
             return (_values(head(seen, left)) * own).sum(-1)
-        values = [head(seen, _joined(left, own[:, :, m])).squeeze(-1) for m in range(own.shape[2])]
+        vectors = torch.from_numpy(p.actions.vectors(own.numpy()))
+        values = [head(seen, _joined(left, vectors[:, :, m])).squeeze(-1) for m in range(own.shape[2])]
         return torch.stack(values).mean(0)
 
 
@@ -112,6 +113,5 @@ def make_stack(problem: Problem, acts: Sequence[Act], folds: int, settings: Netw
     if listed:
         acting = np.stack([problem.probabilities(act) for act in acts])
     else:
-        drawn = [problem.samples(act, SAMPLES, seed) for act in acts]
-        acting = np.stack([problem.actions.vectors(actions) for actions in drawn])
+        acting = np.stack([problem.samples(act, SAMPLES, seed) for act in acts])
     return Stack(problem, head, torch.from_numpy(acting), folds)

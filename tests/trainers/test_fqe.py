@@ -104,7 +104,18 @@ def test_values_that_grow_past_what_they_can_be_are_told() -> None:
     found = fqe.evaluate(log, [always(1)], 1.0, folds=1)[0]
     assert found.in_bounds
     assert found.bounds == (0.0, 3.0)
-    assert not replace(found, highest=3.1).in_bounds
+    assert not replace(found, highest=3.4).in_bounds
+
+
+def test_what_a_network_makes_up_does_not_feed_on_itself() -> None:
+    """An action that was never logged, forever: bootstrapped freely it may grow without end."""
+    log = corridor()
+    never = replace(
+        log, actions=np.zeros_like(log.actions), terminated=np.zeros(len(log), bool), truncated=log.terminated
+    )
+    settings = NetworkSettings(steps=200, learning_rate=0.05, target_rate=1.0)
+    found = fqe.evaluate(never, [always(1)], 1.0, horizon=50, method="network", folds=1, network=settings)[0]
+    assert -3 < found.value < 6
 
 
 def test_several_decision_makers_are_one_joint_action() -> None:
