@@ -7,7 +7,7 @@ from the log alone: the greatest value that fitted Q evaluation gives it on the 
 misleads as well). Values are exact. Intervals: interquartile mean over logs, 95 % bootstrap. Gamma 1 is the control:
 nothing is confounded, and the penalty must change nothing.
 
-    python scripts/bench/confounding.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--out FILE]
+    python scripts/bench/confounding.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--done] [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from refork.scripts.bench.confounding_plot import draw
-from refork.scripts.bench.confounding_runs import TRIED, Cell, kept, known
+from refork.scripts.bench.confounding_runs import TRIED, Cell, kept, known, place
 from refork.trainers.stats import bootstrap, iqm
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
@@ -37,7 +37,7 @@ def cells(quick: bool) -> list[Cell]:
         clinic = [Cell("clinic", strength, 800, 2, 15) for strength in (1.0, 10.0)]
         return [*clinic, *(Cell("sepsis", strength, 1000, 2, 2) for strength in (1.0, 10.0))]
     clinic = [Cell("clinic", strength, 2000, 2, 15) for strength in (1.0, 2.0, 5.0, 10.0, 25.0)]
-    return [*clinic, *(Cell("sepsis", strength, 5000, 5, 5) for strength in (1.0, 3.0, 10.0, 30.0))]
+    return [*clinic, *(Cell("sepsis", strength, 3000, 4, 6) for strength in (1.0, 5.0, 30.0))]
 
 
 def interval(values: Sequence[float]) -> list[float]:
@@ -48,13 +48,22 @@ def interval(values: Sequence[float]) -> list[float]:
 
 def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
     """All cells; each is told as it is finished."""
-    waiting = {c: [pool.submit(kept, options.work, c, s) for s in range(options.seeds)] for c in cells(options.quick)}
+    waiting = {c: [pool.submit(kept, options.work, c, s) for s in _seeds(options, c)] for c in cells(options.quick)}
+    waiting = {cell: futures for cell, futures in waiting.items() if futures}
     result: dict[str, Any] = {"study": "confounding"}
-    details: dict[str, dict[str, Any]] = {"truth": {}, "chosen": {}, "all_settings": {}, "worlds": {}, "estimates": {}}
+    details: dict[str, dict[str, Any]] = {
+        "logs": {},
+        "truth": {},
+        "chosen": {},
+        "all_settings": {},
+        "worlds": {},
+        "estimates": {},
+    }
     spent = 0.0
     for cell, futures in waiting.items():
         logs = [future.result() for future in futures]
         result[cell.title] = {method: interval([log[method]["value"] for log in logs]) for method in TRIED}
+        details["logs"][cell.title] = len(logs)
         details["truth"][cell.title] = known(cell)
         details["chosen"][cell.title] = {method: [log[method]["chosen"] for log in logs] for method in TRIED}
         details["all_settings"][cell.title] = {method: _by_setting(logs, method) for method in TRIED}
@@ -64,7 +73,12 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
         }
         spent += sum(log["cpu_s"] for log in logs)
         show(cell, result[cell.title], details)
-    return result | details | {"seeds": options.seeds, "cpu_minutes": spent / 60}
+    return result | details | {"cpu_minutes": spent / 60}
+
+
+def _seeds(options: argparse.Namespace, cell: Cell) -> list[int]:
+    """The logs of a cell; of an interrupted study those that are done."""
+    return [s for s in range(options.seeds) if not options.done or place(options.work, cell, s).exists()]
 
 
 def _by_setting(logs: Sequence[Mapping[str, Any]], method: str) -> list[list[float]]:
@@ -91,6 +105,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
+    parser.add_argument("--done", action="store_true", help="report on what DIR holds, and run nothing")
     parser.add_argument("--out", type=Path, default=None, help="file for the result; a picture is drawn beside it")
     options = parser.parse_args()
     options.seeds = options.seeds or (2 if options.quick else 5)

@@ -81,9 +81,14 @@ def job(cell: Cell, seed: int, kind: str, settings: Settings) -> JobConfig:
     )
 
 
+def place(work: Path, cell: Cell, seed: int) -> Path:
+    """Where what `run` found is kept."""
+    return work / f"{cell.title.replace(' ', '_')}_{cell.episodes}_{cell.updates}_{cell.world_epochs}_{seed}.json"
+
+
 def kept(work: Path, cell: Cell, seed: int) -> dict[str, Any]:
     """What `run` finds, from the folder `work` where it is there."""
-    path = work / f"{cell.title.replace(' ', '_')}_{cell.episodes}_{cell.updates}_{cell.world_epochs}_{seed}.json"
+    path = place(work, cell, seed)
     if not path.exists():
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(run(cell, seed)))
