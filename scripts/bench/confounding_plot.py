@@ -23,8 +23,12 @@ def draw(result: Mapping[str, Any], out: Path) -> None:
     _values(clinic, result, "clinic", "visits that go well (of 8)")
     _values(sepsis, result, "sepsis", "expected return")
     _worlds(worlds, result)
+    _fixed(sepsis, result, "sepsis")
     for axis in (clinic, sepsis, worlds):
         axis.set(xscale="log", xlabel="confounding strength Gamma (odds ratio)")
+        axis.set_xticks(strengths := sorted({float(title.split()[1]) for title in result["truth"]}))
+        axis.set_xticklabels([f"{s:g}" for s in strengths])
+        axis.minorticks_off()
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=8)
@@ -48,6 +52,16 @@ def _values(axis: Axes, result: Mapping[str, Any], name: str, label: str) -> Non
     for known, style in zip(result["truth"][titles[0]], (":", "--"), strict=True):
         axis.plot(strengths, [result["truth"][t][known] for t in titles], f"k{style}", lw=1, label=known)
     axis.set(title=f"{name}: true value", ylabel=label)
+
+
+def _fixed(axis: Axes, result: Mapping[str, Any], name: str) -> None:
+    """The first setting that was tried of every method but cloning: the weakest conservative term."""
+    strengths, titles = _strengths(result, name)
+    for method in COLORS:
+        if method != "bc":
+            middle = [result["all_settings"][t][method][0][1] for t in titles]
+            weak = f"{LABELS[method]}, alpha .01"
+            axis.plot(strengths, middle, color=COLORS[method], ls="-.", lw=1, marker="x", ms=5, label=weak)
 
 
 def _worlds(axis: Axes, result: Mapping[str, Any]) -> None:
