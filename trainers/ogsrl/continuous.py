@@ -23,7 +23,7 @@ class ContinuousTrainer(GuardedTrainer):
 
     def build(self) -> dict[str, nn.Module]:
         width, seeds, head = self.spec.action.width, self.config.seeds, self.factory.head
-        critic = head(1 + len(self.names), seeds, 2, extra=width)
+        critic = head(1 + len(self.constraints.names), seeds, 2, extra=width)
         return {"critic": critic, "policy": head(width, seeds, purpose=1), "behaviour": head(width, seeds, purpose=2)}
 
     def make_world(self) -> World:

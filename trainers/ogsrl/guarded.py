@@ -21,9 +21,10 @@ from refork.trainers.agent_batch import AgentBatch, by_agent
 from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, OfflineTrainer
 from refork.trainers.ogsrl.config import AlgorithmConfig
+from refork.trainers.ogsrl.constraints import Constraints
 from refork.trainers.ogsrl.guardian import Guardian
-from refork.trainers.ogsrl.loss import PolicyTerms, critic_loss, damped, dual_step, targets
-from refork.trainers.ogsrl.safety import SafetyCosts, discounted_shares, limits_of
+from refork.trainers.ogsrl.loss import PolicyTerms, critic_loss, targets
+from refork.trainers.ogsrl.safety import discounted_shares
 from refork.trainers.ogsrl.steps import Steps, joined
 from refork.trainers.ogsrl.world import World
 from torch import Tensor
@@ -40,20 +41,12 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
     def __init__(self, config: AlgorithmConfig, networks: LogNetworks, seed: int) -> None:
         if networks.spec.observation.per_agent:
             raise BadInput("trainer.kind: ogsrl learns from one observation, this log has one per decision maker")
-        asked = limits_of(networks.shape, config.safety)
-        self.limits, self._asked = [limit for limit, _ in asked], [config.ood_budget, *(budget for _, budget in asked)]
-        self.names = ["ood", *map(str, self.limits)]
+        self.constraints = Constraints(config, networks.shape)
         super().__init__(config, networks, seed)
-        self._safety = SafetyCosts(networks.shape, self.limits)
         self.guardian = Guardian.blank(networks.spec)
         self.world: World = self.make_world()
-        self.duals = torch.zeros(config.seeds, len(self.names))
-        """(S, J): multipliers."""
-        self._effective = torch.zeros_like(self.duals)
-        self.budgets = torch.zeros(len(self.names))
         self._return_scale = 1.0
         self._report: dict[str, float] = {}
-        self._watched = torch.zeros(config.seeds, len(self.names))
         self._legal_of_states: Tensor | None = None
 
     @abstractmethod
@@ -98,50 +91,32 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
 
     def begin(self, experience: LoggedExperience, update: int) -> None:
         """Once, from the training transitions alone: guardian, model, budgets, size of returns."""
-        self._watched.zero_()
+        self.constraints.begin()
         if self.world.fitted:
             return
         log, transitions = experience.log, np.sort(experience.transitions)
         self.guardian = Guardian.fit(self.config, log, transitions)
         self._report = self.world.fit(log, transitions)
         self._return_scale = _return_scale(log, transitions, self.config.gamma)
-        self._set_budgets(log, transitions[-MEASURED:])
-
-    def _set_budgets(self, log: Transitions, transitions: np.ndarray) -> None:
-        own = self._own_costs(log, transitions)
-        budgets = [spent if asked is None else asked for asked, spent in zip(self._asked, own, strict=True)]
-        self.budgets = torch.tensor(budgets, dtype=torch.float32)
-        self._report |= {f"clinician/{name}": float(cost) for name, cost in zip(self.names, own, strict=True)}
+        self.constraints.set_budgets(self._own_costs(log, transitions[-MEASURED:]))
 
     def _own_costs(self, log: Transitions, transitions: np.ndarray) -> np.ndarray:
         """(J,): what the logged decisions led to, in the unit of the budgets."""
         seen = torch.from_numpy(np.asarray(log.observations[log.rows(transitions)]))[None]
         actions = torch.from_numpy(np.asarray(log.actions[transitions, 0]))[None]
         outside = self.logged_ood(seen if seen.is_floating_point() else seen.long(), actions)[0].numpy()
-        safety = [logged_costs(log, limit, transitions) for limit in self.limits]
-        return discounted_shares(log, transitions, np.stack([outside, *safety], 1), self._cost_discount)
-
-    @property
-    def _cost_discount(self) -> float:
-        return 1 - 1 / self.config.cost_horizon
+        safety = [logged_costs(log, limit, transitions) for limit in self.constraints.limits]
+        return discounted_shares(log, transitions, np.stack([outside, *safety], 1), self.constraints.discount)
 
     def losses(self, batch: Batch) -> Sequence[Objective]:
         mine = by_agent(batch, self.spec)
         logged = self._logged(mine)
         steps = joined([logged, *self._imagine(logged)])
-        policy, spent = self.policy_terms(steps, self._effective)
-        self._control(spent[:, : logged.weights.shape[1]].mean(1))
+        policy, spent = self.policy_terms(steps, self.constraints.effective)
+        self.constraints.follow(spent[:, : logged.weights.shape[1]].mean(1))
         values = self.taken(self.networks["critic"], steps.observations, steps.actions)
         learnt = critic_loss(values, self._targets(steps), steps.weights)
         return [Objective(("critic",), learnt), Objective(("policy",), policy), self.cloning(mine)]
-
-    def _control(self, spent: Tensor) -> None:
-        """The multipliers follow what the policy spends in logged situations, (S, J); unguarded, support is free."""
-        config, kept = self.config, torch.ones(len(self.names))
-        kept[0] = float(config.guardian)
-        self._watched += spent
-        self.duals = kept * dual_step(self.duals, spent, self.budgets, config.dual_rate, config.dual_max)
-        self._effective = kept * damped(self.duals, spent, self.budgets, config.dual_gain, config.dual_max)
 
     def _logged(self, batch: AgentBatch) -> Steps:
         legal, next_legal = self.legal(batch)
@@ -177,24 +152,20 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
 
     def _costs(self, observations: Tensor, actions: Tensor, led: Tensor) -> Tensor:
         """(S, N, J), each >= 0: a policy that spends more is worth less."""
-        return torch.cat([self.ood(observations, actions)[..., None], self._safety.of(led)], -1)
+        return torch.cat([self.ood(observations, actions)[..., None], self.constraints.safety.of(led)], -1)
 
     @torch.no_grad()
     def _targets(self, steps: Steps) -> Tensor:
         following = self.expected(steps.next_observations, steps.next_legal)
         following = torch.cat([following[..., :1], following[..., 1:].clamp(0.0, 1.0)], -1)
-        cost_discounts = self._cost_discount * (steps.discounts > 0)
-        rewards = steps.rewards / self._return_scale
-        return targets(rewards, steps.discounts, steps.costs, following, cost_discounts, self._cost_discount)
+        discount, rewards = self.constraints.discount, steps.rewards / self._return_scale
+        ahead = discount * (steps.discounts > 0)
+        return targets(rewards, steps.discounts, steps.costs, following, ahead, discount)
 
     def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:
         """As every trainer of logs; with the costs spent, their budgets and multipliers, and the model's error."""
-        row = super().update(update, experience) | self._report
-        spent = self._watched.mean(0) / self.config.steps_per_update
-        for k, name in enumerate(self.names):
-            row |= {f"cost/{name}": float(spent[k]), f"budget/{name}": float(self.budgets[k])}
-            row[f"dual/{name}"] = float(self.duals[:, k].mean())
-        return row
+        row = super().update(update, experience)
+        return row | self._report | self.constraints.metrics(self.config.steps_per_update)
 
     def weights(self) -> dict[str, np.ndarray]:
         """The acting policy, the cloned clinicians and the guardian; never the model."""
@@ -207,9 +178,7 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         return super().state_dict() | {
             "world": self.world.state_dict(),
             "guardian": {name: torch.from_numpy(array.copy()) for name, array in self.guardian.arrays("").items()},
-            "duals": self.duals,
-            "effective": self._effective,
-            "budgets": self.budgets,
+            "constraints": self.constraints.state_dict(),
             "return_scale": self._return_scale,
             "report": self._report,
         }
@@ -218,7 +187,7 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         super().load_state_dict(state)
         self.world.load_state_dict(state["world"])
         self.guardian = Guardian.of({name[1:]: tensor.numpy() for name, tensor in state["guardian"].items()})
-        self.duals, self._effective, self.budgets = (state[name] for name in ("duals", "effective", "budgets"))
+        self.constraints.load_state_dict(state["constraints"])
         self._return_scale, self._report = state["return_scale"], state["report"]
 
 
