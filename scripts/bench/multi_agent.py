@@ -32,11 +32,11 @@ from refork.trainers.stats import bootstrap, iqm, stratified_bootstrap
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
 QUALITIES = ("random", "medium_replay", "medium", "expert")
 TRIED: dict[str, tuple[Settings, ...]] = {
-    "cfcql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0)),
-    "macql": tuple({"alpha": alpha, "joint_actions": 64} for alpha in (0.3, 1.0, 3.0)),
-    "omar": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0)),
-    "cql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0)),
-    "bc": tuple({"learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)),
+    "cfcql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0, 10.0)),
+    "macql": tuple({"alpha": alpha, "joint_actions": 64} for alpha in (0.3, 1.0, 3.0, 10.0)),
+    "omar": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0, 10.0)),
+    "cql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0, 10.0)),
+    "bc": tuple({"learning_rate": rate} for rate in (3e-4, 1e-3, 2e-3, 5e-3)),
 }
 """As many settings for each method."""
 
@@ -44,16 +44,11 @@ TRIED: dict[str, tuple[Settings, ...]] = {
 def cells(quick: bool) -> list[Cell]:
     """The logs, in the order of what matters most."""
     if quick:
-        return [
-            _line(2, "medium_replay", 200, 150),
-            _line(5, "medium_replay", 200, 150),
-            _spread("medium", "discrete", 150),
-        ]
-    found = [_line(n, "medium_replay", 1000, 1500) for n in (2, 3, 5, 8, 10)]
-    found += [_line(n, quality, 1000, 1500) for quality in ("medium", "expert") for n in (2, 5, 10)]
-    found += [_line(n, "random", 1000, 1500) for n in (5,)]
+        return [*(_line(n, "medium_replay", 400, 500) for n in (2, 5)), _spread("medium", "discrete", 500)]
+    sizes = {"medium_replay": (2, 3, 5, 8, 10), "medium": (2, 5, 10), "expert": (5, 10), "random": (5,)}
+    found = [_line(n, quality, 1000, 1500) for quality, own in sizes.items() for n in own]
     found += [_spread(quality, "discrete", 1500) for quality in QUALITIES]
-    return found + [_spread(quality, "continuous", 600) for quality in ("medium_replay", "medium")]
+    return [*found, _spread("medium_replay", "continuous", 600)]
 
 
 def _line(n: int, quality: str, episodes: int, steps: int) -> Cell:
@@ -74,7 +69,7 @@ def shared(steps: int) -> tuple[tuple[str, Any], ...]:
 
 def run(work: Path, cell: Cell, method: str, seeds: int, quick: bool) -> dict[str, Any]:
     """Choose, train, judge."""
-    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 200, batch=128)
+    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 300, batch=128)
     choice = chosen(work, cell, method, TRIED[method], fqe)
     found = judged(work, cell, method, choice["settings"], seeds)
     return found | {"settings": choice["settings"], "rule": choice["rule"], "tuning_cpu_s": choice["cpu_s"]}
