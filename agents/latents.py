@@ -61,8 +61,13 @@ class LatentHead(nn.Module):
         self.node = StackedMLP([inputs, hidden[0]], made)
         self.rest = StackedMLP([*hidden, out], made)
 
-    def forward(self, observations: Tensor, nodes: Tensor, extra: Tensor | None = None) -> Tensor:
-        x = self.first(observations, extra)[:, None] + self.node(nodes)[:, :, None]  # (K, M, B, hidden)
+    def forward(
+        self, observations: Tensor, nodes: Tensor, extra: Tensor | None = None, joined: Tensor | None = None
+    ) -> Tensor:
+        """`extra` (K, B, ...) stands beside the observation; `joined` (K, B, hidden) is added to the first layer."""
+        first = self.first(observations, extra)
+        first = first if joined is None else first + joined
+        x = first[:, None] + self.node(nodes)[:, :, None]  # (K, M, B, hidden)
         members, points, batch, width = x.shape
         x = self.rest(torch.relu(x).view(members, points * batch, width))
         return x.view(members, points, batch, -1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from refork.agents.latents import ABSENT, Latent, LatentHead, priors
 from refork.agents.q_networks import LogNetworks
+from refork.agents.world_outcomes import Outcomes
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,10 +25,14 @@ class Seen:
     """(K, B, ...)"""
     actions: Tensor
     """(K, B) int64"""
-    following: Tensor
-    """(K, B, F + 1) float32: change of the standardised features, and the standardised reward."""
-    states: Tensor | None
-    """(K, B) int64: state that followed, for logs of states without features."""
+    next_observations: Tensor
+    """(K, B, ...)"""
+    change: Tensor
+    """(K, B, F) float32: of the standardised features that are numbers."""
+    levels: Tensor
+    """(K, B, C) int64: of the features that are categories, in the state that followed."""
+    rewards: Tensor
+    """(K, B) float32: standardised."""
     terminated: Tensor
     """(K, B) bool"""
     allowed: Tensor | None = None
@@ -45,22 +50,20 @@ class Worlds(nn.Module):
         self, factory: LogNetworks, latents: Sequence[Latent], hidden: Sequence[int], *, seeds: int, bootstraps: int
     ) -> None:
         super().__init__()
-        shape, count = factory.shape, len(latents)
-        states = factory.spec.observation.kind == "states"
+        count, self.outcomes = len(latents), Outcomes.of(factory.shape)
         self.width, self.bootstraps = factory.spec.action.width, bootstraps
-        self.features = 0 if states and shape.state_features is None else len(shape.shift)
-        self.states = factory.spec.observation.size if states and shape.state_features is None else 0
         nodes, logits, learnt = priors(latents)
         for name, tensor in (("nodes", nodes), ("prior_logits", logits), ("learnt", learnt)):
             self.register_buffer(name, tensor.repeat(seeds, *[1] * (tensor.dim() - 1)), persistent=False)
         points, inputs = nodes.shape[1:]
         self.prior_shift = nn.Parameter(torch.zeros(seeds * count, points))
-        self.log_scale = nn.Parameter(torch.zeros(seeds * count, self.features + 1))
-        outcomes = self.features + 2 + self.states
-        self.behaviour = LatentHead(factory, self.width, inputs, hidden, seeds=seeds, copies=count, purpose=101)
-        self.outcome = LatentHead(
-            factory, outcomes, inputs, hidden, seeds=seeds, copies=count, purpose=103, extra=self.width
-        )
+        self.log_scale = nn.Parameter(torch.zeros(seeds * count, len(self.outcomes.numbers) + 1))
+        out = len(self.outcomes.numbers) + sum(self.outcomes.levels)
+        stack = {"seeds": seeds, "copies": count}
+        self.behaviour = LatentHead(factory, self.width, inputs, hidden, **stack, purpose=101)
+        self.following = LatentHead(factory, out, inputs, hidden, **stack, purpose=103, extra=self.width)
+        self.ending = LatentHead(factory, 2, inputs, hidden, **stack, purpose=109, extra=self.width)
+        self.arrival = factory.head(hidden[0], seeds, count, purpose=111, hidden=())
         self.given_state = factory.head(points, seeds, count, purpose=105, hidden=hidden)
         self.values = LatentHead(
             factory, self.width, inputs, hidden, seeds=seeds, copies=count * bootstraps, purpose=107
@@ -92,18 +95,22 @@ class Worlds(nn.Module):
         return acted.gather(-1, index).squeeze(-1)
 
     def _log_outcome(self, seen: Seen) -> Tensor:
+        """log p(s' | s, a, z) + log p(r, end | s, a, s', z)."""
         extra = functional.one_hot(seen.actions, self.width).float()
-        found = self.outcome(seen.observations, self.nodes, extra)
-        mean, ended, states = found.split([self.features + 1, 1, self.states], -1)
+        numbers = len(self.outcomes.numbers)
+        found = self.following(seen.observations, self.nodes, extra).split([numbers, *self.outcomes.levels], -1)
+        arrived = self.arrival(seen.next_observations)
+        reward, ended = self.ending(seen.observations, self.nodes, extra, arrived).unbind(-1)
+        mean = torch.cat([found[0], reward[..., None]], -1)
         scale = self.log_scale.clamp_min(LEAST_SCALE)[:, None, None]
-        errors = (seen.following[:, None] - mean) * torch.exp(-scale)
+        errors = (torch.cat([seen.change, seen.rewards[..., None]], -1)[:, None] - mean) * torch.exp(-scale)
         total = (-0.5 * errors.square() - scale - 0.5 * math.log(2 * math.pi)).sum(-1)
         sign = 2.0 * seen.terminated[:, None].float() - 1.0
-        total = total + functional.logsigmoid(sign * ended.squeeze(-1))
-        if seen.states is None:
-            return total
-        index = seen.states[:, None, :, None].expand(-1, states.shape[1], -1, 1)
-        return total + torch.log_softmax(states, -1).gather(-1, index).squeeze(-1)
+        total = total + functional.logsigmoid(sign * ended)
+        for logits, level in zip(found[1:], seen.levels.unbind(-1), strict=True):
+            index = level[:, None, :, None].expand(-1, logits.shape[1], -1, 1)
+            total = total + torch.log_softmax(logits, -1).gather(-1, index).squeeze(-1)
+        return total
 
     def by_bootstrap(self, tensor: Tensor) -> Tensor:
         """(K, ...) -> (K * bootstraps, ...), as the members of `values` stand."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 from refork.agents.latents import Latent, LatentHead
 from refork.agents.q_networks import LogNetworks, LogShape
+from refork.agents.world_outcomes import Outcomes
 from refork.agents.worlds import Seen, Worlds
 from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
 
@@ -23,15 +24,17 @@ def _worlds(factory: LogNetworks, seeds: int = 1) -> Worlds:
     return Worlds(factory, LATENTS, (8,), seeds=seeds, bootstraps=2)
 
 
-def _seen(members: int, batch: int = 5, kind: str = "vector", width: int = 4) -> Seen:
-    draw = torch.Generator().manual_seed(0)
-    observations = torch.randn(1, batch, 4, generator=draw) if kind == "vector" else torch.arange(batch)[None] % 4
+def _seen(worlds: Worlds, kind: str = "vector", batch: int = 5) -> Seen:
+    draw, members = torch.Generator().manual_seed(0), len(LATENTS)
+    observations = (
+        torch.randn(1, batch + 1, 4, generator=draw) if kind == "vector" else torch.arange(batch + 1)[None] % 4
+    )
     actions = torch.randint(3, (1, batch), generator=draw)
-    states = None if kind == "vector" or width else (torch.arange(batch)[None] + 1) % 4
-    parts = (observations, actions, torch.randn(1, batch, width + 1, generator=draw))
-    first, second, third = (p.expand(members, *p.shape[1:]) for p in parts)
-    ended = (torch.arange(batch) == batch - 1).expand(members, -1)
-    return Seen(first, second, third, None if states is None else states.expand(members, -1), ended)
+    change = torch.randn(1, batch, len(worlds.outcomes.numbers), generator=draw)
+    levels = worlds.outcomes.table[observations[:, 1:]] if worlds.outcomes.levels else actions[..., None][..., :0]
+    ended = torch.arange(batch)[None] == batch - 1
+    parts = (observations[:, :-1], actions, observations[:, 1:], change, levels, torch.randn(1, batch, generator=draw))
+    return Seen(*(p.expand(members, *p.shape[1:]) for p in (*parts, ended)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("text", "latent"), [("classes-1", Latent("classes", 1)), ("normal-12", Latent("normal", 12))])
@@ -75,33 +78,50 @@ def test_what_is_not_a_node_is_never_met_in_a_state() -> None:
 
 
 def test_the_likelihood_is_of_action_and_outcome() -> None:
-    """Against densities written out from the networks' answers."""
-    worlds, seen = _worlds(_factory()), _seen(3)
+    """Against densities written out from the networks' answers; the reward is told what followed."""
+    worlds = _worlds(_factory())
+    seen = _seen(worlds)
     found = worlds.log_likelihood(seen)
     one_hot = torch.eye(3)[seen.actions]
-    outcome = worlds.outcome(seen.observations, worlds.nodes, one_hot)
+    change = worlds.following(seen.observations, worlds.nodes, one_hot)
+    ending = worlds.ending(seen.observations, worlds.nodes, one_hot, worlds.arrival(seen.next_observations))
     k, m, b = 1, 2, 4  # the last transition ended its episode
     chance = torch.softmax(worlds.behaviour(seen.observations, worlds.nodes)[k, m, b], -1)[seen.actions[k, b]]
-    density = torch.distributions.Normal(outcome[k, m, b, :5], 1.0).log_prob(seen.following[k, b]).sum()
-    ended = torch.sigmoid(outcome[k, m, b, 5])
+    density = torch.distributions.Normal(change[k, m, b], 1.0).log_prob(seen.change[k, b]).sum()
+    density = density + torch.distributions.Normal(ending[k, m, b, 0], 1.0).log_prob(seen.rewards[k, b])
     assert found.shape == (3, 3, 5)
-    assert found[k, m, b].item() == pytest.approx((chance.log() + density + ended.log()).item(), rel=1e-5)
+    whole = chance.log() + density + torch.sigmoid(ending[k, m, b, 1]).log()
+    assert found[k, m, b].item() == pytest.approx(whole.item(), rel=1e-5)
 
 
-def test_the_state_that_followed_counts_where_states_have_no_features() -> None:
-    worlds = _worlds(_factory("states"))
-    seen = _seen(3, kind="states", width=0)
-    outcome = worlds.outcome(seen.observations, worlds.nodes, torch.eye(3)[seen.actions])
-    assert outcome.shape[-1] == 1 + 1 + 4
-    assert seen.states is not None
-    other = Seen(**{**vars(seen), "states": (seen.states + 1) % 4})
-    following = torch.log_softmax(outcome[..., 2:], -1)
+FEATURES = np.array([[0, 1.5], [1, 2.5], [0, 2.5], [2, 1.5]], np.float32)
+
+
+@pytest.mark.parametrize(("features", "levels"), [(None, (4,)), (FEATURES, (3, 2))])
+def test_the_state_that_followed_counts_as_categories(features: np.ndarray | None, levels: tuple[int, ...]) -> None:
+    worlds = _worlds(_factory("states", features))
+    assert worlds.outcomes.levels == levels
+    seen = _seen(worlds, "states")
+    one_hot = torch.eye(3)[seen.actions]
+    logits = worlds.following(seen.observations, worlds.nodes, one_hot).split(list(levels), -1)
+    other = Seen(**{**vars(seen), "levels": (seen.levels + 1) % torch.tensor(levels)})
     rest = []
     for each in (seen, other):
-        assert each.states is not None
-        index = each.states[:, None, :, None].expand(-1, 3, -1, 1)
-        rest.append(worlds.log_likelihood(each) - following.gather(-1, index).squeeze(-1))
+        found = worlds.log_likelihood(each)
+        for category, part in enumerate(logits):
+            index = each.levels[:, None, :, category, None].expand(-1, 3, -1, 1)
+            found = found - torch.log_softmax(part, -1).gather(-1, index).squeeze(-1)
+        rest.append(found)
     assert torch.allclose(*rest, atol=1e-5)
+
+
+def test_features_of_many_values_are_numbers() -> None:
+    spec = LogSpec("", ObservationSpec("states", 20), ActionSpec("discrete", (3,)), "units")
+    features = np.stack([np.arange(20) % 3, np.arange(20)], 1).astype(np.float32)
+    found = Outcomes.of(LogShape(spec, np.zeros(2, np.float32), np.ones(2, np.float32), features))
+    assert found.levels == (3,)
+    assert found.numbers.tolist() == [1]
+    assert found.table[:, 0].tolist() == [k % 3 for k in range(20)]
 
 
 def test_an_action_that_is_not_allowed_is_not_taken() -> None:

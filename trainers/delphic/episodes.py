@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from refork.agents.q_networks import LogShape
+from refork.agents.world_outcomes import Outcomes
 from refork.agents.worlds import Seen
 from refork.envs.forkable import BadInput
 from refork.replay.seeding import generator
@@ -19,6 +20,7 @@ class Episodes:
     def __init__(self, experience: LoggedExperience, shape: LogShape, tensors: LogTensors, held_out: float) -> None:
         """Raises BadInput when all are of one patient."""
         self.log, self.tensors, self._shape = experience.log, tensors, shape
+        self._outcomes = Outcomes.of(shape)
         self.transitions = experience.transitions
         self.fitted, self.held = _split(experience, held_out)
         rewards = np.asarray(self.log.rewards)[self.transitions].astype(np.float64)
@@ -37,24 +39,24 @@ class Episodes:
     def seen(self, transitions: Tensor, worlds: int) -> Seen:
         """Transitions (S, B) int64, each seed's as its `worlds` members see them."""
         batch = self.tensors.batch(transitions)
-        reward = (batch.rewards - self.reward_mean) / self.reward_scale
-        states, features = None, self._shape.state_features
-        if self.log.spec.observation.kind == "vector":
-            change = (batch.next_observations - batch.observations) / torch.from_numpy(self._shape.scale)
-        elif features is not None:
-            table = torch.from_numpy(features / self._shape.scale)
-            change = table[batch.next_observations] - table[batch.observations]
+        outcomes, scale = self._outcomes, torch.from_numpy(self._shape.scale)
+        if self._shape.state_features is None:
+            change = (batch.next_observations - batch.observations) / scale if len(outcomes.numbers) else None
         else:
-            change, states = reward[..., :0].new_zeros(*reward.shape, 0), batch.next_observations
-        allowed = None if batch.allowed is None else batch.allowed[:, :, 0]
-        return Seen(
-            observations=batch.observations.repeat_interleave(worlds, 0),
-            actions=batch.actions[..., 0].repeat_interleave(worlds, 0),
-            following=torch.cat([change, reward[..., None]], -1).repeat_interleave(worlds, 0),
-            states=None if states is None else states.repeat_interleave(worlds, 0),
-            terminated=self.tensors.terminated[transitions].repeat_interleave(worlds, 0),
-            allowed=None if allowed is None else allowed.repeat_interleave(worlds, 0),
-        )
+            table = torch.from_numpy(self._shape.state_features) / scale
+            change = (table[batch.next_observations] - table[batch.observations])[..., outcomes.numbers]
+        empty = batch.rewards[..., None][..., :0]
+        found = {
+            "observations": batch.observations,
+            "actions": batch.actions[..., 0],
+            "next_observations": batch.next_observations,
+            "change": empty if change is None else change,
+            "levels": outcomes.table[batch.next_observations] if outcomes.levels else empty.long(),
+            "rewards": (batch.rewards - self.reward_mean) / self.reward_scale,
+            "terminated": self.tensors.terminated[transitions],
+        }
+        allowed = None if batch.allowed is None else batch.allowed[:, :, 0].repeat_interleave(worlds, 0)
+        return Seen(**{name: part.repeat_interleave(worlds, 0) for name, part in found.items()}, allowed=allowed)
 
 
 def _split(experience: LoggedExperience, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,12 @@ from tests.trainers.logs import experience_of, log_for, shape_of
 
 def _made(log: object, **options: object) -> Trainer:
     section = {"kind": "delphic", "steps_per_update": 150, "batch": 64, "gamma": 0.01, "alpha": 0.0}
-    section |= {"world_hidden": [16], "learning_rate": 0.01, "worlds": ["classes-1", "classes-2", "classes-2"]}
+    section |= {
+        "world_hidden": [16],
+        "learning_rate": 0.01,
+        "tolerance": 0.5,
+        "worlds": ["classes-1", "classes-2", "classes-2"],
+    }
     agent = {"kind": "q_networks", "options": {"hidden": [16]}}
     job = {"env": {"id": "refork/Logs-v0"}, "agent": agent, "trainer": section | options}
     trainer = make_trainer(JobConfig.model_validate(job), shape_of(log))  # type: ignore[arg-type]
@@ -48,7 +53,7 @@ def test_worlds_disagree_about_confounded_values_and_not_about_others() -> None:
     # a third of the worlds is .133 away from the others
     assert confounded["worlds/delphic"] == pytest.approx(0.133**2 * 2 / 9, rel=0.4)
     assert control["worlds/delphic"] < 0.03 * confounded["worlds/delphic"]
-    assert confounded["worlds/epistemic"] < 0.1 * confounded["worlds/delphic"]
+    assert confounded["worlds/epistemic"] < 0.2 * confounded["worlds/delphic"]
 
 
 @pytest.mark.parametrize(("gamma", "chosen"), [(5.0, 1), (1.0, 0)])
