@@ -25,6 +25,9 @@ from refork.trainers.joint_actions import JointActions
 WHOLE = 300_000
 """Transitions up to which the behaviour policy is fitted on the whole log, not on the judged part alone."""
 
+RESAMPLES = 200
+"""Refits of tables to bootstrapped patients."""
+
 log = logging.getLogger("refork.evaluate")
 
 
@@ -105,7 +108,7 @@ def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Call
     for method in (m for m in fqe.METHODS if m not in fqe.undefined(part.log)):
         say(f"FQE by {method}: {len(acts)} policies, {len(part.log)} transitions")
         try:
-            models[method] = fqe.evaluate(part.log, acts, part.gamma, method=method)
+            models[method] = fqe.evaluate(part.log, acts, part.gamma, method=method, resamples=RESAMPLES)
         except Exception as error:
             log.warning("FQE by %s failed: %s", method, error)
             missing.append(Estimate(f"FQE {method}", f"a {method} model of Q", "failed", note=str(error)))
@@ -143,7 +146,7 @@ def _violations(own: Transitions, acts: Sequence[Act]) -> dict[str, list[float |
 def _evidence(part: Part, act: Act, models: dict[str, fqe.FQE]) -> Evidence:
     own = part.log
     values = {
-        method: ModelValues(found.starts, found.q, found.v, found.converged and found.in_bounds)
+        method: ModelValues(found.starts, found.q, found.v, found.converged and found.in_bounds, found.resampled)
         for method, found in models.items()
     }
     if own.spec.action.kind == "continuous":

@@ -124,7 +124,8 @@ def reading(report: LogReport) -> list[str]:
         "only a simulator's own value is known",
         "unsupported: effective sample size under max(30, 1 % of n), or weights that do not average to 1; not ranked. "
         "by model: the log alone does not support the policy, the number is the model's extrapolation",
-        "intervals of FQE are over patients with the model given: they leave the model's own error out",
+        "intervals of FQE are over patients: by tables the model is refitted to them, by others it is taken as given; "
+        "none has in it what a model gets wrong where the log shows nothing",
     ]
     if cut:
         lines.append(

@@ -6,7 +6,7 @@ An estimate under a model: the regression extrapolates wherever a policy does wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from refork.envs.forkable import BadInput
@@ -15,6 +15,7 @@ from refork.replay.transitions import Transitions, split_by_patient
 from refork.trainers.fqe_iteration import Evaluated, iterate
 from refork.trainers.fqe_network import NetworkSettings, evaluate_by_network
 from refork.trainers.fqe_problem import Problem
+from refork.trainers.fqe_refit import refitted
 from refork.trainers.fqe_regressors import Linear, Regressor, ShrunkTable, Table, Trees
 
 REGRESSORS: dict[str, type[Regressor]] = {"table": Table, "linear": Linear, "tree": Trees, "shrunk table": ShrunkTable}
@@ -46,6 +47,8 @@ class FQE:
     highest: float
     bounds: tuple[float, float]
     """What values can be: the least and greatest reward over (1 - gamma), or over the steps there can be."""
+    resampled: np.ndarray | None = None
+    """(resamples,): the value, refitted to patients drawn with replacement; None: not asked for, or no table."""
 
     @property
     def value(self) -> float:
@@ -88,10 +91,12 @@ def evaluate(
     folds: int = 2,
     seed: int = 0,
     network: NetworkSettings | None = None,
+    resamples: int = 0,
 ) -> list[FQE]:
     """Evaluate policies on `log`. With several folds (by patient) an episode's values never come from its own patient.
 
-    `horizon` None: that of the log. Raises BadInput for a method that is not defined for this log, naming why.
+    `horizon` None: that of the log. `resamples`: how often tables are refitted to bootstrapped patients. Raises
+    BadInput for a method that is not defined for this log, naming why.
     """
     if not len(log):
         raise BadInput("FQE: the log has no transitions")
@@ -105,25 +110,21 @@ def evaluate(
     learnt = [log.steps_of(np.setdiff1d(np.arange(log.episodes), part)) for part in parts]
     if len(parts) < 2 or not all(len(steps) for steps in learnt):
         parts, learnt = [np.arange(log.episodes)], [np.arange(len(log))]
-    found = _by_fold(problem, acts, method, learnt, seed, network or NetworkSettings())
-    return [_merged(problem, method, parts, own) for own in found]
-
-
-def _by_fold(
-    problem: Problem,
-    acts: Sequence[Act],
-    method: str,
-    learnt: Sequence[np.ndarray],
-    seed: int,
-    network: NetworkSettings,
-) -> list[list[Evaluated]]:
     if method == "network":
-        return evaluate_by_network(problem, acts, learnt, network, seed)
+        by_network = evaluate_by_network(problem, acts, learnt, network or NetworkSettings(), seed)
+        return [_merged(problem, method, parts, own) for own in by_network]
     regressors = [REGRESSORS[method](problem, steps, seed) for steps in learnt]
     found = []
     for act in acts:
         probabilities = problem.probabilities(act)
-        found.append([iterate(problem, probabilities, r, s) for r, s in zip(regressors, learnt, strict=True)])
+        own = [iterate(problem, probabilities, r, s) for r, s in zip(regressors, learnt, strict=True)]
+        merged = _merged(problem, method, parts, own)
+        if resamples and method == "table":
+            tables = [r for r in regressors if isinstance(r, Table)]
+            values = [e.values for e in own if e.values is not None]
+            again = refitted(problem, probabilities, parts, learnt, tables, values, resamples, seed)
+            merged = replace(merged, resampled=again)
+        found.append(merged)
     return found
 
 

@@ -24,6 +24,8 @@ class Evaluated:
     curve: tuple[tuple[int, float], ...]
     """Iteration (or gradient step), and the mean value at the starts of the episodes then."""
     converged: bool
+    values: np.ndarray | None = None
+    """(U,): of the distinct observations, where the method lists them."""
 
 
 def iterate(problem: Problem, probabilities: np.ndarray, regressor: Regressor, transitions: np.ndarray) -> Evaluated:
@@ -54,4 +56,4 @@ def iterate(problem: Problem, probabilities: np.ndarray, regressor: Regressor, t
         if not np.isfinite(change) or (change < small and not horizon):
             break
     v[problem.rows[np.asarray(log.terminated)] + 1] = 0.0
-    return Evaluated(q, v, tuple(curve), bool(horizon or change < small))
+    return Evaluated(q, v, tuple(curve), bool(horizon or change < small), values)

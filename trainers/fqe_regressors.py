@@ -6,6 +6,7 @@ into values of all distinct observations and joint actions (U, A).
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,13 +34,25 @@ class Table:
             raise BadInput("FQE by tables is for logs of states; this one is of vectors, or states what is allowed")
         self._shape = (problem.distinct, problem.actions.count)
         states = problem.keys[problem.rows[transitions]]
-        self._states, self._cells = states, states * self._shape[1] + problem.numbers[transitions]
-        self._visits = np.bincount(states, minlength=self._shape[0])
-        self._counts = np.bincount(self._cells, minlength=self._shape[0] * self._shape[1]).reshape(self._shape)
+        self._cells = states * self._shape[1] + problem.numbers[transitions]
+        self._weigh(np.ones(len(transitions)))
+
+    def _weigh(self, weights: np.ndarray) -> None:
+        self._weights = weights
+        size = self._shape[0] * self._shape[1]
+        self._counts = np.bincount(self._cells, weights, size).reshape(self._shape)
+        self._visits = self._counts.sum(1)
+
+    def weighted(self, weights: np.ndarray) -> Table:
+        """The same, with transition i counting `weights[i]` times."""
+        again = copy.copy(self)
+        again._weigh(weights)
+        return again
 
     def fit(self, targets: np.ndarray) -> np.ndarray:
-        by_cell = np.bincount(self._cells, targets, self._counts.size).reshape(self._shape)
-        of_state = (by_cell.sum(1) + self.STRENGTH * targets.mean()) / (self._visits + self.STRENGTH)
+        by_cell = np.bincount(self._cells, self._weights * targets, self._counts.size).reshape(self._shape)
+        mean = by_cell.sum() / max(self._counts.sum(), 1e-12)
+        of_state = (by_cell.sum(1) + self.STRENGTH * mean) / (self._visits + self.STRENGTH)
         return (by_cell + self.STRENGTH * of_state[:, None]) / (self._counts + self.STRENGTH)
 
 

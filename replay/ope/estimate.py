@@ -30,6 +30,8 @@ class ModelValues:
     """(R,)"""
     trusted: bool
     """It converged, within what values can be."""
+    resampled: np.ndarray | None = None
+    """(resamples,): values of models refitted to bootstrapped patients; None: the model is taken as given."""
 
     @property
     def usable(self) -> bool:
@@ -123,11 +125,14 @@ def _by_model(evidence: Evidence, name: str, seed: int, resamples: int) -> Estim
         return Estimate(f"FQE {name}", model, "failed", note=UNTRUSTED)
     supported = beside is not None and beside.enough
     status: Status = "ok" if supported else "by model"
-    note = "interval: over patients, the model given"
+    refits = values.resampled
+    note = "interval: over patients, the model " + ("given" if refits is None else "refitted")
     sums = estimators.direct(values.starts)
-    return _stated(
-        sums, evidence.log, Estimate(f"FQE {name}", model, status, None, None, None, beside, note), seed, resamples
-    )
+    plain = Estimate(f"FQE {name}", model, status, support=beside, note=note)
+    if refits is None:
+        return _stated(sums, evidence.log, plain, seed, resamples)
+    low, high = interval(refits)
+    return replace(plain, value=sums.value(), low=low, high=high, resampled=refits)
 
 
 def _doubly_robust(evidence: Evidence, name: str, seed: int, resamples: int) -> list[Estimate]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RESAMPLES = 400
+RESAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,7 @@ class Sums:
 
     def resampled(self, patients: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> np.ndarray:
         """(resamples,) values with patients (E,) drawn with replacement; all episodes of a patient come together."""
-        known, owner = np.unique(patients, return_inverse=True)
-        rng = np.random.default_rng(seed)
-        times = rng.multinomial(len(known), np.full(len(known), 1 / len(known)), size=resamples)
-        return self._values(times[:, owner].astype(np.float64))
+        return self._values(patient_counts(patients, seed, resamples))
 
     def _values(self, times: np.ndarray) -> np.ndarray:
         """(B, E) how often each episode counts -> (B,)"""
@@ -38,6 +35,13 @@ class Sums:
 def mean_of(values: np.ndarray) -> Sums:
     """The plain mean of one number an episode, (E,)."""
     return Sums(values[:, None], np.ones((len(values), 1)))
+
+
+def patient_counts(patients: np.ndarray, seed: int, resamples: int) -> np.ndarray:
+    """(resamples, E), float64: how often each episode counts when patients (E,) are drawn with replacement."""
+    known, owner = np.unique(patients, return_inverse=True)
+    drawn = np.random.default_rng(seed).multinomial(len(known), np.full(len(known), 1 / len(known)), size=resamples)
+    return drawn[:, owner].astype(np.float64)
 
 
 def interval(resampled: np.ndarray, level: float = 0.95) -> tuple[float, float]:

@@ -18,6 +18,8 @@ from refork.replay.transitions import of
 from refork.trainers import fqe
 from refork.trainers.behaviour_model import fit_behaviour
 
+RESAMPLES = 200
+
 
 @dataclass(frozen=True)
 class Case:
@@ -70,7 +72,7 @@ def run(case: Case, episodes: int, seed: int) -> dict[str, Any]:
     tables = tables_of(simulator)
     acts = [act_of(table) for table in tables.values()]
     methods = [m for m in (*fqe.METHODS, "shrunk table") if m not in fqe.undefined(log)]
-    models = {m: fqe.evaluate(log, acts, 1.0, method=m, seed=seed) for m in methods}
+    models = {m: fqe.evaluate(log, acts, 1.0, method=m, seed=seed, resamples=RESAMPLES) for m in methods}
     modelled = fit_behaviour(log, seed=seed)
     assert modelled.probabilities is not None
     rows = np.asarray(log.observations)[log.rows(np.arange(len(log)))]
@@ -81,18 +83,19 @@ def run(case: Case, episodes: int, seed: int) -> dict[str, Any]:
         chosen = policy[np.arange(len(log)), log.actions[:, 0]]
         clusters = cluster_ratios(policy, modelled.probabilities[:, 0], log.actions[:, 0], shown)
         own = {
-            m: ModelValues(f[k].starts, f[k].q, f[k].v, f[k].converged and f[k].in_bounds) for m, f in models.items()
+            m: ModelValues(f[k].starts, f[k].q, f[k].v, f[k].converged and f[k].in_bounds, f[k].resampled)
+            for m, f in models.items()
         }
         said = _said(Evidence(log, 1.0, np.asarray(log.behaviour, np.float64), chosen, own, clusters), seed)
         again = _said(Evidence(log, 1.0, modelled.logged, chosen, own, None), seed)
         said |= {f"{n}, modelled": e for n, e in again.items() if not n.startswith(("FQE", "OffCEM"))}
-        found[name] = {"observed return": _row(observed_return(log, 1.0, seed, 200))} | said
+        found[name] = {"observed return": _row(observed_return(log, 1.0, seed, RESAMPLES))} | said
     truth = {name: simulator.truth(act).value for name, act in zip(tables, acts, strict=True)}
     return {"truth": truth, "found": found, "cpu_s": time.process_time() - begun, "nll": modelled.nll}
 
 
 def _said(evidence: Evidence, seed: int) -> dict[str, Any]:
-    return {e.estimator: _row(e) for e in estimates(evidence, seed, 200, plain=True)}
+    return {e.estimator: _row(e) for e in estimates(evidence, seed, RESAMPLES, plain=True)}
 
 
 def _row(found: Any) -> dict[str, Any]:

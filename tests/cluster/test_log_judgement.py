@@ -44,6 +44,7 @@ def judged(made: JobConfig, split: str = "held_out", baselines: bool = True) -> 
 @pytest.fixture
 def tables_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(fqe, "METHODS", ("table", "linear"))
+    monkeypatch.setattr("refork.cluster.log_judging.RESAMPLES", 10)
     return None
 
 

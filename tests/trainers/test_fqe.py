@@ -118,6 +118,18 @@ def test_what_a_network_makes_up_does_not_feed_on_itself() -> None:
     assert found.value == pytest.approx(3.0, abs=0.3)  # returns to go of at most 2, and half of that
 
 
+def test_refitted_intervals_have_in_them_who_was_in_the_log() -> None:
+    """Everybody starts alike, so an interval over starts alone has no width; the log's rewards are noisy."""
+    log = corridor(episodes=40)
+    noisy = replace(log, rewards=log.rewards + np.random.default_rng(0).normal(size=len(log)).astype(np.float32))
+    found = fqe.evaluate(noisy, [always(1)], 1.0, folds=1, resamples=200)[0]
+    assert np.ptp(found.starts) == 0
+    assert found.resampled is not None
+    # three means of 20 rewards of unit variance each
+    assert found.resampled.std() == pytest.approx((3 / 20) ** 0.5, rel=0.25)
+    assert found.resampled.mean() == pytest.approx(found.value, abs=0.1)
+
+
 def test_several_decision_makers_are_one_joint_action() -> None:
     joint = JointActions(ActionSpec("discrete", (2, 3)))
     each = np.array([[[0.25, 0.75, 0.0], [0.5, 0.3, 0.2]]])
