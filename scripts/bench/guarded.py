@@ -16,18 +16,12 @@ Everything done is kept in DIR, and an interrupted study goes on there. The last
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from refork.scripts.bench.guarded_runs import CELLS, METRICS, Cell, chosen, judged, known
-from refork.trainers.stats import bootstrap, iqm
+from refork.scripts.bench.studies import Settings, interval, parsed, parser, report
 
-Settings = Mapping[str, Any]
 LIMITS = (
     {"column": "o:SpO2", "below": 92.0, "budget": 0.015},
     {"column": "o:urine_ml_kg_h", "below": 0.5},
@@ -77,42 +71,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return result | parts | {"logs": options.logs}
 
 
-def interval(values: Sequence[float]) -> list[float]:
-    """[low, interquartile mean, high]"""
-    found = bootstrap(np.array(values), statistic=iqm)
-    return [found.low, found.estimate, found.high]
-
-
 def show(cell: str, method: str, row: Mapping[str, Sequence[float]]) -> None:
     """For people."""
     told = "  ".join(f"{metric} {middle:.4f} [{low:.4f}, {high:.4f}]" for metric, (low, middle, high) in row.items())
     print(f"{cell:18} {method:16} {told}", flush=True)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="short trainings on two logs: minutes")
-    parser.add_argument("--logs", type=int, default=0, help="logs that are judged; default 5")
-    parser.add_argument("--cells", nargs="*", default=list(CELLS), choices=list(CELLS))
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
-    parser.add_argument("--out", type=Path, default=None, help="file for the result")
-    options = parser.parse_args()
-    options.logs = options.logs or (2 if options.quick else 5)
-    return options
-
-
 def main() -> None:
-    options = parse()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with tempfile.TemporaryDirectory() as folder:
-        options.work = options.work or Path(folder)
-        options.work.mkdir(parents=True, exist_ok=True)
-        result = run(options)
-    text = json.dumps(result)
-    if options.out:
-        options.out.write_text(text + "\n")
-    print(text)
+    asked = parser(__doc__, "logs", "short trainings on two logs: minutes")
+    asked.add_argument("--cells", nargs="*", default=list(CELLS), choices=list(CELLS))
+    asked.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    options = parsed(asked, "logs")
+    report(run(options), options.out)
 
 
 if __name__ == "__main__":

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from refork.agents.density import Density, fit_density
-from refork.agents.log_policy import LogPolicy
 from refork.cluster.log_source import LogSource
 from refork.envs.clinical import icu_sepsis
 from refork.envs.clinical.cohort import simulate
 from refork.envs.log_spec import Act, column_number
 from refork.replay.support import SAFETY, ood_share
-from refork.replay.transitions import LoggedExperience
 from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.studies import Settings, trained
 from refork.trainers.config import JobConfig, trainer_config_class
 from refork.trainers.fqe_network import NetworkSettings
-from refork.trainers.make import make_trainer
 from refork.trainers.selection import select
 
 METRICS = ("return", "ood", "spo2", "urine")
@@ -31,7 +28,6 @@ PATIENTS = 2048
 """Simulated to see which situations a policy reaches in the cohort."""
 REACHED = 4000
 """Most of these situations whose density is asked for."""
-Settings = Mapping[str, Any]
 Method = tuple[str, Settings]
 """Trainer and its settings."""
 
@@ -79,15 +75,6 @@ CELLS = {
 }
 
 
-def trained(asked: JobConfig, source: LogSource) -> Act:
-    torch.set_num_threads(1)
-    trainer = make_trainer(asked, source.shape)
-    part = LoggedExperience("train", source.log, source.transitions("train"), 0.0)
-    for update in range(asked.trainer.updates):
-        trainer.update(update, [part])
-    return LogPolicy(source.spec, trainer.weights(), 1).member(0)
-
-
 def chosen(
     work: Path, cell: Cell, method: str, asked: tuple[str, Settings, Sequence[Settings]], quick: bool
 ) -> dict[str, Any]:
@@ -97,7 +84,7 @@ def chosen(
         begun, (kind, fixed, tried) = time.process_time(), asked
         jobs = [cell.job(kind, {**fixed, **settings}, TUNING_LOG, True, quick) for settings in tried]
         source = LogSource(jobs[0].env)
-        candidates = {str(k): [trained(job, source)] for k, job in enumerate(jobs)}
+        candidates = {str(k): trained(job, source) for k, job in enumerate(jobs)}
         validation = source.log.subset(source.splits["validation"])
         steps = NetworkSettings(hidden=(64, 64), steps=200 if quick else 2000)
         choice = select(candidates, validation, gamma=1.0, network=steps)
@@ -115,7 +102,7 @@ def judged(work: Path, cell: Cell, method: str, asked: Method, log_seed: int, qu
         begun = time.process_time()
         job = cell.job(*asked, log_seed, False, quick)
         source = LogSource(job.env)
-        act = trained(job, source)
+        (act,) = trained(job, source)
         spent = time.process_time() - begun
         return measured(source, act, log_seed) | {"cpu_s": spent}
 

@@ -14,9 +14,6 @@ Everything done is kept in DIR, and an interrupted study goes on there. The last
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -25,22 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from refork.agents.log_policy import LogPolicy, MemberPolicy
 from refork.cluster.log_source import LogSource
 from refork.envs.clinical.icu_sepsis import IcuSepsis
-from refork.replay.transitions import LoggedExperience
 from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.studies import Settings, interval, parsed, parser, report, trained
 from refork.trainers.config import JobConfig, trainer_config_class
-from refork.trainers.make import make_trainer
 from refork.trainers.selection import select
-from refork.trainers.stats import bootstrap, iqm
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
 SIZES = (500, 2500, 10000, 50000)
 TUNING_LOG = 1000
 """Its seed; settings are chosen on it, and it is not judged."""
-Settings = Mapping[str, Any]
 
 PLANNED: dict[str, dict[int, Settings]] = {
     "pvi": {size: {} for size in SIZES},
@@ -93,15 +84,6 @@ def job(method: str, settings: Settings, size: int, log_seed: int, tuning: bool,
     )
 
 
-def trained(asked: JobConfig, source: LogSource) -> MemberPolicy:
-    torch.set_num_threads(1)
-    trainer = make_trainer(asked, source.shape)
-    part = LoggedExperience("train", source.log, source.transitions("train"), 0.0)
-    for update in range(asked.trainer.updates):
-        trainer.update(update, [part])
-    return LogPolicy(source.spec, trainer.weights(), 1).member(0)
-
-
 def chosen(work: Path, method: str, size: int, quick: bool) -> dict[str, Any]:
     """The setting of a network trainer for logs of that size, from a log alone."""
 
@@ -109,7 +91,7 @@ def chosen(work: Path, method: str, size: int, quick: bool) -> dict[str, Any]:
         begun = time.process_time()
         jobs = [job(method, settings, size, TUNING_LOG, True, quick) for settings in TRIED[method]]
         source = LogSource(jobs[0].env)
-        candidates = {str(k): [trained(asked, source)] for k, asked in enumerate(jobs)}
+        candidates = {str(k): trained(asked, source) for k, asked in enumerate(jobs)}
         validation = source.log.subset(source.splits["validation"])
         choice = select(candidates, validation, gamma=1.0)
         scores = {name: score.value for name, score in choice.scores.items()}
@@ -126,7 +108,7 @@ def judged(work: Path, method: str, settings: Settings, size: int, log_seed: int
         begun = time.process_time()
         asked = job(method, settings, size, log_seed, False, quick)
         source = LogSource(asked.env)
-        policy = trained(asked, source)
+        (policy,) = trained(asked, source)
         assert source.simulator is not None
         return {"value": source.simulator.truth(policy).value, "cpu_s": time.process_time() - begun}
 
@@ -142,12 +124,6 @@ def learnt(work: Path, method: str, size: int, logs: int, quick: bool) -> dict[s
     choice = chosen(work, method, size, quick)
     rows = [judged(work, method, choice["settings"], size, seed, quick) for seed in range(logs)]
     return {"values": [row["value"] for row in rows], "cpu_s": sum(row["cpu_s"] for row in rows), **choice}
-
-
-def interval(values: Sequence[float] | np.ndarray) -> list[float]:
-    """[low, interquartile mean, high]"""
-    found = bootstrap(values, statistic=iqm)
-    return [found.low, found.estimate, found.high]
 
 
 def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
@@ -201,21 +177,11 @@ def show(name: str, row: Mapping[str, Sequence[float]]) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two sizes, short trainings, 2 logs: minutes")
-    parser.add_argument("--logs", type=int, default=0, help="logs for network trainers; default 5")
-    parser.add_argument(
-        "--planned", type=int, default=0, help="logs for planning, a quarter from 10,000 episodes on; default 400"
-    )
-    parser.add_argument("--methods", nargs="*", default=list(TRIED), choices=list(TRIED))
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
-    parser.add_argument("--out", type=Path, default=None, help="file for the result")
-    options = parser.parse_args()
-    options.logs = options.logs or (2 if options.quick else 5)
+    asked = parser(__doc__, "logs", "two sizes, short trainings, 2 logs: minutes")
+    asked.add_argument("--planned", type=int, default=0, help="small logs that planning is judged on; default 400")
+    asked.add_argument("--methods", nargs="*", default=list(TRIED), choices=list(TRIED))
+    options = parsed(asked, "logs")
     options.planned = options.planned or (20 if options.quick else 400)
-    options.work = options.work or Path(tempfile.mkdtemp(prefix="icu_sepsis-"))
-    options.work.mkdir(parents=True, exist_ok=True)
     return options
 
 
@@ -223,9 +189,7 @@ def main() -> None:
     options = parse()
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         result = study(options, pool)
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+    report(result, options.out)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,6 @@ Everything done is kept in DIR, and an interrupted study goes on there. The last
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -25,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from refork.scripts.bench.multi_agent_plot import draw
-from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, Settings, chosen, judged, known
+from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, chosen, judged, known
+from refork.scripts.bench.studies import Settings, interval, parsed, parser, report
 from refork.trainers.fqe_network import NetworkSettings
-from refork.trainers.stats import bootstrap, iqm, stratified_bootstrap
+from refork.trainers.stats import iqm, stratified_bootstrap
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
 QUALITIES = ("random", "medium_replay", "medium", "expert")
 TRIED: dict[str, tuple[Settings, ...]] = {
     "cfcql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0, 10.0)),
@@ -75,12 +72,6 @@ def run(work: Path, cell: Cell, method: str, seeds: int, quick: bool) -> dict[st
     return found | {"settings": choice["settings"], "rule": choice["rule"], "tuning_cpu_s": choice["cpu_s"]}
 
 
-def interval(scores: Sequence[float]) -> list[float]:
-    """[low, interquartile mean, high]"""
-    found = bootstrap(scores, statistic=iqm)
-    return [found.low, found.estimate, found.high]
-
-
 def gap(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Difference of the interquartile means: [low, estimate, high], seeds of both drawn again."""
     k = len(ours)
@@ -120,29 +111,11 @@ def show(name: str, row: Mapping[str, Sequence[float]], truth: Mapping[str, floa
     print(f"{name:42} {told}  log {truth['behaviour']:.1f}", flush=True)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="short trainings, few cells, 2 seeds: minutes")
-    parser.add_argument("--seeds", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
-    parser.add_argument("--out", type=Path, default=None, help="file for the result; a picture is drawn beside it")
-    options = parser.parse_args()
-    options.seeds = options.seeds or (2 if options.quick else 5)
-    options.work = options.work or Path(tempfile.mkdtemp(prefix="multi_agent-"))
-    options.work = options.work / ("quick" if options.quick else "full")
-    options.work.mkdir(parents=True, exist_ok=True)
-    return options
-
-
 def main() -> None:
-    options = parse()
+    options = parsed(parser(__doc__, "seeds", "short trainings, few cells, 2 seeds: minutes"), "seeds")
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         result = study(options, pool)
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
-        draw(result, options.out.with_suffix(".png"))
-    print(json.dumps(result))
+    report(result, options.out, draw)
 
 
 if __name__ == "__main__":

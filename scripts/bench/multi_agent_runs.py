@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -11,22 +11,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from refork.agents.log_policy import LogPolicy
 from refork.cluster.log_source import LogSource
 from refork.envs.log_spec import Act
 from refork.envs.multi.skill import SkilledSimulator
-from refork.replay.transitions import LoggedExperience
 from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.studies import Settings, trained
 from refork.trainers.cfcql.loss import counterfactual_divergence, joint_divergence
 from refork.trainers.config import JobConfig, trainer_config_class
 from refork.trainers.fqe_network import NetworkSettings
-from refork.trainers.make import make_trainer
 from refork.trainers.selection import select
 
 DEPARTURES = ("d_counterfactual", "d_joint")
 """D_CQL of one decision maker at a time, and of all together."""
-Settings = Mapping[str, Any]
-"""What is laid over the fields of a trainer."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +65,9 @@ def simulator(cell: Cell) -> SkilledSimulator:
     return found
 
 
-def trained(cell: Cell, method: str, settings: Settings, seeds: int, seed: int) -> list[Act]:
+def learnt(cell: Cell, method: str, settings: Settings, seeds: int, seed: int) -> Sequence[Act]:
     """The policies of a training of `seeds` stacked seeds from `seed` on."""
-    torch.set_num_threads(1)
-    job, logs = cell.job(method, settings, seeds, seed), source(cell)
-    trainer = make_trainer(job, logs.shape)
-    part = LoggedExperience("train", logs.log, logs.transitions("train"), 0.0)
-    for update in range(job.trainer.updates):
-        trainer.update(update, [part])
-    policy = LogPolicy(logs.spec, trainer.weights(), seeds)
-    return [policy.member(s) for s in range(seeds)]
+    return trained(cell.job(method, settings, seeds, seed), source(cell))
 
 
 def chosen(work: Path, cell: Cell, method: str, tried: Sequence[Settings], fqe: NetworkSettings) -> dict[str, Any]:
@@ -86,7 +75,7 @@ def chosen(work: Path, cell: Cell, method: str, tried: Sequence[Settings], fqe: 
 
     def choose() -> dict[str, Any]:
         begun = time.process_time()
-        candidates = {str(k): trained(cell, method, settings, 1, 1000) for k, settings in enumerate(tried)}
+        candidates = {str(k): learnt(cell, method, settings, 1, 1000) for k, settings in enumerate(tried)}
         logs = source(cell)
         validation = logs.log.subset(logs.splits["validation"])
         choice = select(candidates, validation, gamma=dict(cell.trainer)["gamma"], network=fqe)
@@ -102,7 +91,7 @@ def judged(work: Path, cell: Cell, method: str, settings: Settings, seeds: int) 
 
     def judge() -> dict[str, Any]:
         begun = time.process_time()
-        acts = trained(cell, method, settings, seeds, 0)
+        acts = learnt(cell, method, settings, seeds, 0)
         spent, known = time.process_time() - begun, simulator(cell)
         truths = [known.truth(act, seed=1).value for act in acts]
         found = {"returns": truths, "scores": [known.score(value) for value in truths], "cpu_s": spent}
@@ -125,7 +114,7 @@ def departure(cell: Cell, acts: Sequence[Act]) -> dict[str, float]:
 
 @cache
 def _clone(cell: Cell) -> Act:
-    return trained(cell, "bc", {}, 1, 2000)[0]
+    return learnt(cell, "bc", {}, 1, 2000)[0]
 
 
 def known(work: Path, cell: Cell) -> dict[str, float]:
