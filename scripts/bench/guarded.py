@@ -78,7 +78,7 @@ def show(cell: str, method: str, row: Mapping[str, Sequence[float]]) -> None:
 
 
 def main() -> None:
-    asked = parser(__doc__, "logs", "short trainings on two logs: minutes")
+    asked = parser(__doc__, "logs", "short trainings on two logs: minutes", parallel=False)
     asked.add_argument("--cells", nargs="*", default=list(CELLS), choices=list(CELLS))
     asked.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     options = parsed(asked, "logs")

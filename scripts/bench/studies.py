@@ -43,12 +43,13 @@ def interval(values: Sequence[float] | np.ndarray) -> list[float]:
     return [found.low, found.estimate, found.high]
 
 
-def parser(doc: str | None, repeated: str, quick: str) -> argparse.ArgumentParser:
+def parser(doc: str | None, repeated: str, quick: str, parallel: bool = True) -> argparse.ArgumentParser:
     """The options that every study has; `repeated`: what its intervals are over ("seeds", "logs")."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--quick", action="store_true", help=quick)
     made.add_argument(f"--{repeated}", type=int, default=0, help="default: 5, quick 2")
-    made.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    if parallel:
+        made.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     made.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
     made.add_argument("--out", type=Path, default=None, help="file for the result, and for a picture beside it")
     return made

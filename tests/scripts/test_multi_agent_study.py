@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refork.scripts.bench import multi_agent, multi_agent_runs
 from refork.scripts.bench.multi_agent_plot import draw, line_sizes
-from refork.scripts.bench.multi_agent_runs import Cell, departure, judged, known, trained
+from refork.scripts.bench.multi_agent_runs import Cell, departure, judged, known, learnt
 
 SHORT = (("updates", 1), ("steps_per_update", 3), ("batch", 8), ("gamma", 0.9), ("target_rate", 0.01))
 
@@ -38,14 +38,14 @@ def test_what_was_done_is_not_done_again(cell: Cell, tmp_path: Path, monkeypatch
     def fail(*_: Any) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(multi_agent_runs, "trained", fail)
+    monkeypatch.setattr(multi_agent_runs, "learnt", fail)
     assert multi_agent.run(tmp_path, cell, "cql", 2, True) == first
     with pytest.raises(AssertionError, match="trained again"):
         judged(tmp_path, cell, "bc", {}, 2)
 
 
 def test_a_policy_does_not_depart_from_itself_and_a_sure_one_does(cell: Cell) -> None:
-    clone = trained(cell, "bc", {}, 1, 2000)[0]
+    clone = learnt(cell, "bc", {}, 1, 2000)[0]
     assert list(departure(cell, [clone]).values()) == pytest.approx([0, 0], abs=1e-6)
 
     def sure(observations: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
