@@ -25,7 +25,8 @@ app = App(
 app.command("refork.scripts.train:train", help="Train as a job file says.")
 app.command(
     "refork.scripts.evaluate:evaluate",
-    help="Judge a checkpoint and what it has to beat on unseen tasks or games.",
+    help="Judge a checkpoint and what it has to beat on unseen tasks or games, or on a log's unseen patients: values "
+    "estimated off-policy with what they rest on, beside the true ones in simulators; pictures are drawn.",
 )
 app.command("refork.scripts.fork:fork", help="Go back to a decision of a recorded rollout and play alternatives.")
 app.command("refork.scripts.clean:clean", help="Remove what runs that no longer live have left behind.")
