@@ -9,7 +9,7 @@ quarter of the range of true values.
 `selection`: policies planned on a log with more or less caution, chosen from by rules that see the log alone.
 Interquartile mean over logs (seeds), bootstrap, 95 %.
 
-    python scripts/bench/ope.py [--quick] [--seeds 5] [--work DIR] [--out FILE]
+    python scripts/bench/ope.py [--quick] [--seeds 5] [--most 10000] [--work DIR] [--out FILE]
 
 Every run is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -42,23 +42,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two logs of 500 episodes of each simulator")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--most", type=int, default=10_000, help="episodes of the largest logs")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        result = study(args.work or Path(made), 2 if args.quick else args.seeds, args.quick)
+        given = (2, 500) if args.quick else (args.seeds, args.most)
+        result = study(args.work or Path(made), *given)
     line = json.dumps(result, allow_nan=False)
     if args.out:
         args.out.write_text(line + "\n")
     print(line)
 
 
-def study(work: Path, seeds: int, quick: bool) -> dict[str, Any]:
+def study(work: Path, seeds: int, most: int) -> dict[str, Any]:
     """All cases; `study`, settings, true values and CPU seconds."""
     work.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"study": "ope", "seeds": seeds, "true": {}, "cpu_s": 0.0}
-    result |= _selection(work, seeds, quick)
-    settings = [(n, case) for case in CASES for n in (case.episodes[:1] if quick else case.episodes)]
+    result |= _selection(work, seeds, most)
+    settings = [(n, case) for case in CASES for n in case.episodes if n <= most]
     for episodes, case in sorted(settings, key=lambda setting: setting[0]):
         name, runs = f"{case.name}/{episodes}", []
         for seed in range(seeds):
@@ -71,10 +73,10 @@ def study(work: Path, seeds: int, quick: bool) -> dict[str, Any]:
     return result
 
 
-def _selection(work: Path, seeds: int, quick: bool) -> Scores:
+def _selection(work: Path, seeds: int, most: int) -> Scores:
     """Of the policies planned on a log: value of the one that each rule chooses, and the ranking."""
     found: Scores = {}
-    for episodes in ope_selection.SIZES[:1] if quick else ope_selection.SIZES:
+    for episodes in (size for size in ope_selection.SIZES if size <= most):
         name = f"selection/{episodes}"
         runs = [kept(work, f"{name}/{seed}", partial(ope_selection.run, episodes, seed)) for seed in range(seeds)]
         values, ranks = found.setdefault(f"{name}/value", {}), found.setdefault(f"{name}/spearman", {})
