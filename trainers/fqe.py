@@ -44,9 +44,13 @@ class FQE:
     held_out: bool
     """The two were measured on patients that were not learnt from."""
     lowest: float
+    """1st percentile of all values."""
     highest: float
+    """99th."""
     bounds: tuple[float, float]
     """What values can be: the least and greatest reward over (1 - gamma), or over the steps there can be."""
+    plausible: tuple[float, float]
+    """The range of returns to go in the log, widened by half to either side."""
     resampled: np.ndarray | None = None
     """(resamples,): the value, refitted to patients drawn with replacement; None: not asked for, or no table."""
 
@@ -56,9 +60,10 @@ class FQE:
 
     @property
     def in_bounds(self) -> bool:
-        """Within a tenth of their range: a regression overshoots a little where all is known."""
-        slack = 0.1 * (self.bounds[1] - self.bounds[0]) + 1e-9
-        return self.bounds[0] - slack <= self.lowest and self.highest <= self.bounds[1] + slack
+        """Within what values can be, a hundredth of its range aside, and within half a range of the returns seen."""
+        slack = 0.01 * (self.bounds[1] - self.bounds[0]) + 1e-9
+        low, high = max(self.bounds[0] - slack, self.plausible[0]), min(self.bounds[1] + slack, self.plausible[1])
+        return low <= self.lowest and self.highest <= high
 
 
 def undefined(log: Transitions) -> dict[str, str]:
@@ -149,9 +154,10 @@ def _merged(problem: Problem, method: str, parts: Sequence[np.ndarray], found: S
         float(np.sqrt(np.mean(residual**2))),
         float(residual.mean()),
         len(parts) > 1,
-        float(values.min()),
-        float(values.max()),
+        float(np.quantile(values, 0.01)),
+        float(np.quantile(values, 0.99)),
         value_bounds(problem),
+        problem.plausible,
     )
 
 

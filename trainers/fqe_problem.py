@@ -71,7 +71,7 @@ class Problem:
     def plausible(self) -> tuple[float, float]:
         """The range of returns to go in the log and 0, widened by half to either side."""
         low, high = min(0.0, self.returns_to_go.min()), max(0.0, self.returns_to_go.max())
-        return low - (high - low) / 2, high + (high - low) / 2
+        return float(low - (high - low) / 2), float(high + (high - low) / 2)
 
     @cached_property
     def numbers(self) -> np.ndarray:
