@@ -8,7 +8,7 @@ import numpy as np
 from refork.trainers.fqe_problem import Problem
 from refork.trainers.fqe_regressors import Regressor
 
-MOST = 500
+MOST = 2000
 TOLERANCE = 1e-4
 """Of the range of returns: changes below it are convergence."""
 
