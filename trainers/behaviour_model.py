@@ -47,7 +47,7 @@ def fit_behaviour(log: Transitions, folds: int = 3, seed: int = 0, smooth: bool 
     parts = [log.steps_of(part) for part in split_by_patient(log, [1] * folds, seed) if len(part)]
     if log.spec.action.kind == "continuous":
         return _continuous(problem, parts, seed)
-    if problem.distinct != len(log.observations):
+    if problem.by_state:
         found = _counted(problem, parts, smooth, seed)
         kind = "cross-fitted smoothed shares of actions in each state" if smooth else "unsmoothed shares of actions"
     else:
@@ -63,7 +63,7 @@ def fit_behaviour(log: Transitions, folds: int = 3, seed: int = 0, smooth: bool 
 def clone(log: Transitions, seed: int = 0) -> Act:
     """The whole log's behaviour as a policy: behaviour cloning. Of continuous actions the mean."""
     problem = Problem(log, 1.0, 0)
-    if log.spec.action.kind == "discrete" and problem.distinct != len(log.observations):
+    if log.spec.action.kind == "discrete" and problem.by_state:
         table = _tables(problem, np.arange(len(log)), True, seed)
         return lambda observations, _allowed: table[observations]
     return fit_network(log, np.arange(len(log)), seed).act

@@ -73,7 +73,7 @@ def undefined(log: Transitions) -> dict[str, str]:
         why = "continuous actions" if log.spec.action.kind == "continuous" else "too many joint actions to list"
         return dict.fromkeys(REGRESSORS, why)
     found = {}
-    if problem.distinct == len(log.observations):
+    if not problem.by_state:
         why = "observations are not states" if log.allowed is None else "what is allowed differs by row"
         found["table"] = found["shrunk table"] = why
     if problem.features is None:

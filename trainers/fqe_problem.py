@@ -28,7 +28,8 @@ class Problem:
         return JointActions(self.log.spec.action)
 
     @cached_property
-    def _by_state(self) -> bool:
+    def by_state(self) -> bool:
+        """What distinct observations are: the states, or every row by itself."""
         seen = self.log.spec.observation
         return seen.kind == "states" and not seen.per_agent and self.log.allowed is None
 
@@ -36,11 +37,11 @@ class Problem:
     def keys(self) -> np.ndarray:
         """(R,), int64: distinct observation of every row."""
         rows = len(self.log.observations)
-        return np.asarray(self.log.observations).astype(np.int64) if self._by_state else np.arange(rows)
+        return np.asarray(self.log.observations).astype(np.int64) if self.by_state else np.arange(rows)
 
     @property
     def distinct(self) -> int:
-        return self.log.spec.observation.size if self._by_state else len(self.log.observations)
+        return self.log.spec.observation.size if self.by_state else len(self.log.observations)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -97,7 +98,7 @@ class Problem:
         if seen is None:
             return None
         flat = np.asarray(seen, np.float32)
-        if log.spec.observation.kind == "states" and not self._by_state:
+        if log.spec.observation.kind == "states" and not self.by_state:
             flat = flat[np.asarray(log.observations)]
         flat = flat.reshape(len(flat), -1)
         spread = flat.std(0, dtype=np.float64)
@@ -119,7 +120,7 @@ class Problem:
         return np.concatenate(found)
 
     def _acted(self, act: Act) -> list[np.ndarray]:
-        if self._by_state:
+        if self.by_state:
             return [act(np.arange(self.distinct, dtype=np.int32), None)]
         observations, allowed = self.log.observations, self.log.allowed
         parts = [slice(i, i + CHUNK) for i in range(0, len(observations), CHUNK)]

@@ -30,7 +30,7 @@ class Table:
     """Transitions that what is shrunk to counts for."""
 
     def __init__(self, problem: Problem, transitions: np.ndarray, seed: int = 0) -> None:
-        if problem.distinct == len(problem.log.observations):
+        if not problem.by_state:
             raise BadInput("FQE by tables is for logs of states; this one is of vectors, or states what is allowed")
         self._shape = (problem.distinct, problem.actions.count)
         states = problem.keys[problem.rows[transitions]]

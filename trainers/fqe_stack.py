@@ -49,7 +49,7 @@ class Stack:
     def seen(self, keys: Tensor) -> Tensor:
         """(M, B) -> what the head takes: states, or their features (M, B, F)."""
         problem = self.problem
-        if problem.distinct != len(problem.log.observations):
+        if problem.by_state:
             return keys
         features = problem.features
         assert features is not None
@@ -96,17 +96,16 @@ def _joined(left: Tensor | None, vectors: Tensor) -> Tensor:
 
 
 def make_stack(problem: Problem, acts: Sequence[Act], folds: int, settings: NetworkSettings, seed: int) -> Stack:
-    by_state = problem.distinct != len(problem.log.observations)
     features = problem.features
     size = 0 if features is None else features.shape[1]
-    seen = ObservationSpec("states", problem.distinct) if by_state else ObservationSpec("vector", size)
+    seen = ObservationSpec("states", problem.distinct) if problem.by_state else ObservationSpec("vector", size)
     shape = LogShape(
         replace(problem.log.spec, observation=seen),
         np.zeros(size, np.float32),
         np.ones(size, np.float32),
-        features if by_state else None,
+        features if problem.by_state else None,
     )
-    networks = LogNetworks(shape, settings.hidden, "both" if by_state and size else "states", seed=seed)
+    networks = LogNetworks(shape, settings.hidden, "both" if problem.by_state and size else "states", seed=seed)
     listed = problem.actions.count
     extra = bool(problem.horizon) + (0 if listed else problem.actions.vector_size)
     head = networks.head(1 + listed, len(acts) * folds, extra=extra)

@@ -11,6 +11,7 @@ from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, ActionSpec, LogSpec, ObservationSpec
 from refork.replay.transitions import Transitions, of
 from refork.trainers import fqe
+from refork.trainers.behaviour_model import fit_behaviour
 from refork.trainers.fqe_network import NetworkSettings
 from refork.trainers.joint_actions import JointActions
 
@@ -159,3 +160,10 @@ def test_networks_evaluate_every_kind_of_action(actions: str) -> None:
     found = fqe.evaluate(log, [act], 0.9, method="network", network=NetworkSettings(steps=20))[0]
     assert found.starts.shape == (log.episodes,)
     assert np.isfinite([found.value, found.td_rms]).all()
+
+
+def test_a_log_of_as_many_rows_as_there_are_states_is_still_one_of_states() -> None:
+    log = corridor(episodes=5)
+    as_many = replace(log, spec=replace(log.spec, observation=ObservationSpec("states", len(log.observations))))
+    assert set(fqe.undefined(as_many)) == {"linear"}
+    assert fit_behaviour(as_many).kind == "cross-fitted smoothed shares of actions in each state"
