@@ -101,6 +101,8 @@ def check_new(path: Path, kind: str) -> None:
     suffixes = {"csv": (".csv",), "parquet": (".parquet",), "rllib": (".parquet",), "d4rl": (".hdf5", ".h5")}
     if path.suffix not in (expected := suffixes.get(kind, (path.suffix,))):
         raise BadInput(f"{path}: the name of a {kind} file ends in {expected[0]}")
+    if kind in ("csv", "parquet") and schema_beside(path).exists():  # it may be what somebody declared by hand
+        raise BadInput(f"{schema_beside(path)}: is there already, so {path.name} gets none; choose another name")
 
 
 def cached(path: Path, schema: Path | None, folder: Path) -> Path:

@@ -119,6 +119,17 @@ def test_a_missing_schema_shows_one_for_this_file(
     assert main(["data", "check", "small.csv", "--schema", "mine.toml"]) == 0
 
 
+def test_a_declared_schema_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "convert", "small.csv", "small.parquet", "--to", "parquet"]) == 2
+    assert "small.schema.toml: is there already" in capsys.readouterr().err
+    assert (tmp_path / "small.schema.toml").read_text() == files.schema()
+    assert main(["data", "check", "small.csv"]) == 0
+
+
 def test_a_patient_in_two_files_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
