@@ -24,12 +24,9 @@ def draw(result: Mapping[str, Any], out: Path) -> None:
     _values(sepsis, result, "sepsis", "expected return")
     _worlds(worlds, result)
     _fixed(sepsis, result, "sepsis")
-    shown = {
-        clinic: _strengths(result, "clinic")[0],
-        sepsis: _strengths(result, "sepsis")[0],
-        worlds: (1, 2, 5, 10, 25),
-    }
-    for axis, strengths in shown.items():
+    clinics, patients = (list(_strengths(result, name)[0]) for name in ("clinic", "sepsis"))
+    shown = ((clinic, clinics), (sepsis, patients), (worlds, [1, 2, 5, 10, 25]))
+    for axis, strengths in shown:
         axis.set(xscale="log", xlabel="confounding strength Gamma (odds ratio)")
         axis.set_xticks(strengths, [f"{strength:g}" for strength in strengths])
         axis.minorticks_off()
