@@ -15,21 +15,15 @@ Everything done is kept in DIR, and an interrupted study goes on there. The last
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from refork.scripts.bench.confounding_plot import draw
-from refork.scripts.bench.confounding_runs import TRIED, Cell, kept, known, place
-from refork.trainers.stats import bootstrap, iqm
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes: one core each
+from refork.scripts.bench.confounding_runs import TRIED, Cell, judged, known, place
+from refork.scripts.bench.studies import interval, parsed, parser, report
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -40,15 +34,9 @@ def cells(quick: bool) -> list[Cell]:
     return [*clinic, *(Cell("sepsis", strength, 3000, 4, 6) for strength in (1.0, 5.0, 30.0))]
 
 
-def interval(values: Sequence[float]) -> list[float]:
-    """[low, interquartile mean, high]"""
-    found = bootstrap(values, statistic=iqm)
-    return [found.low, found.estimate, found.high]
-
-
 def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
     """All cells; each is told as it is finished."""
-    waiting = {c: [pool.submit(kept, options.work, c, s) for s in _seeds(options, c)] for c in cells(options.quick)}
+    waiting = {c: [pool.submit(judged, options.work, c, s) for s in _seeds(options, c)] for c in cells(options.quick)}
     waiting = {cell: futures for cell, futures in waiting.items() if futures}
     result: dict[str, Any] = {"study": "confounding"}
     details: dict[str, dict[str, Any]] = {
@@ -99,29 +87,13 @@ def show(cell: Cell, row: Mapping[str, Sequence[float]], details: Mapping[str, M
     print(f"{cell.title:12} {told} | {truth} | changed {changed:.3f}  adjustment {weighed:.3f}", flush=True)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small logs, short trainings, 2 of them: minutes")
-    parser.add_argument("--seeds", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
-    parser.add_argument("--done", action="store_true", help="report on what DIR holds, and run nothing")
-    parser.add_argument("--out", type=Path, default=None, help="file for the result; a picture is drawn beside it")
-    options = parser.parse_args()
-    options.seeds = options.seeds or (2 if options.quick else 5)
-    options.work = options.work or Path(tempfile.mkdtemp(prefix="confounding-"))
-    options.work.mkdir(parents=True, exist_ok=True)
-    return options
-
-
 def main() -> None:
-    options = parse()
+    asked = parser(__doc__, "seeds", "small logs, short trainings, 2 of them: minutes")
+    asked.add_argument("--done", action="store_true", help="report on what DIR holds, and run nothing")
+    options = parsed(asked, "seeds")
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         result = study(options, pool)
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
-        draw(result, options.out.with_suffix(".png"))
-    print(json.dumps(result))
+    report(result, options.out, draw)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +16,13 @@ from refork.envs.clinical.confounded_clinic import ConfoundedClinic
 from refork.envs.clinical.sepsis_scm import SepsisScm
 from refork.envs.log_spec import Act
 from refork.replay.transitions import LoggedExperience
+from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.studies import Settings
 from refork.trainers.config import JobConfig
 from refork.trainers.delphic.trainer import Trainer as Delphic
 from refork.trainers.fqe import evaluate
 from refork.trainers.make import make_trainer
 
-Settings = Mapping[str, Any]
 ALPHAS = (0.01, 0.1, 1.0)
 TRIED: dict[str, tuple[str, tuple[Settings, ...]]] = {
     "bc": ("bc", tuple({"shrink": s} for s in (0.0, 0.001, 0.01))),
@@ -86,15 +85,9 @@ def place(work: Path, cell: Cell, seed: int) -> Path:
     return work / f"{cell.title.replace(' ', '_')}_{cell.episodes}_{cell.updates}_{cell.world_epochs}_{seed}.json"
 
 
-def kept(work: Path, cell: Cell, seed: int) -> dict[str, Any]:
+def judged(work: Path, cell: Cell, seed: int) -> dict[str, Any]:
     """What `run` finds, from the folder `work` where it is there."""
-    path = place(work, cell, seed)
-    if not path.exists():
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(run(cell, seed)))
-        os.replace(partial, path)
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    return dict(kept(work, place(work, cell, seed).stem, lambda: run(cell, seed)))
 
 
 def run(cell: Cell, seed: int) -> dict[str, Any]:
@@ -108,7 +101,7 @@ def run(cell: Cell, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for method, (kind, tried) in TRIED.items():
         trained = [_trained(source, job(cell, seed, kind, settings), logged, worlds) for settings in tried]
-        found[method] = _judged(source, tried, trained, _gamma(cell))
+        found[method] = _chosen(source, tried, trained, _gamma(cell))
     return found | {"cpu_s": time.process_time() - begun}
 
 
@@ -128,7 +121,7 @@ def _trained(
     return LogPolicy(source.spec, trainer.weights(), 1).member(0), row
 
 
-def _judged(
+def _chosen(
     source: LogSource, tried: Sequence[Settings], trained: Sequence[tuple[Act, Mapping[str, float]]], gamma: float
 ) -> dict[str, Any]:
     """Chosen by the greatest value that fitted Q evaluation gives on the validation part of the log, with the discount
