@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import MutableMapping, Sequence
 
 import numpy as np
 from refork.envs.forkable import BadInput
-from refork.replay.formats.schema import Missing
+from refork.replay.formats.schema import Missing, names_column
 from refork.replay.validation import Place, check_finite
 
 
@@ -18,7 +17,7 @@ class MissingValues:
         self._declared, self._columns = declared, columns
         self._first = np.full(len(columns), np.nan)
         for pattern, value in declared.first.items():
-            found = [k for k, name in enumerate(columns) if fnmatch.fnmatchcase(name, pattern)]
+            found = [k for k, name in enumerate(columns) if names_column(pattern, name)]
             if not found:
                 raise BadInput(f"schema: missing.first: no observation column {pattern!r}")
             self._first[found] = value

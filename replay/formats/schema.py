@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
+import math
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,10 +101,7 @@ class Action(_Section):
             )
         if not self.joint:
             return ActionSpec("discrete", tuple(self.counts), tuple(self.names or columns))
-        total = 1
-        for count in self.counts:
-            total *= count
-        return ActionSpec("discrete", (total,), tuple(self.names or [" x ".join(columns)]))
+        return ActionSpec("discrete", (math.prod(self.counts),), tuple(self.names or [" x ".join(columns)]))
 
     def _continuous(self, columns: Sequence[str], where: str) -> ActionSpec:
         each, rest = divmod(len(columns), self.agents)
@@ -222,11 +220,16 @@ def read_schema(path: Path) -> Schema:
         raise BadInput(f"{path}: {key}: {first['msg']}") from error
 
 
+def names_column(pattern: str, column: str) -> bool:
+    """`*` stands for any text, and nothing else is special: names of columns have brackets, e.g. of units."""
+    return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), column, re.DOTALL) is not None
+
+
 def matching(patterns: Sequence[str], columns: Sequence[str], key: str, file: str) -> list[str]:
     """Columns that the patterns name, pattern by pattern, in the order of the file. Raises BadInput: none do."""
     found: list[str] = []
     for pattern in patterns:
-        names = [c for c in columns if fnmatch.fnmatchcase(c, pattern) and c not in found]
+        names = [c for c in columns if names_column(pattern, c) and c not in found]
         if not names:
             raise BadInput(
                 f"{file}: column {pattern!r} is missing (schema: columns.{key}); the file has: {', '.join(columns)}"

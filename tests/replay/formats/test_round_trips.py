@@ -52,6 +52,16 @@ def test_a_log_comes_back_as_it_was(tmp_path: Path, kind: str, name: str) -> Non
         assert found.spec == log.spec
 
 
+def test_a_table_of_features_without_names_comes_back(tmp_path: Path) -> None:
+    log = log_of("discrete")
+    nameless = replace(log, spec=replace(log.spec, observation=replace(log.spec.observation, names=())))
+    write_as(nameless, tmp_path / "log.hdf5", "d4rl")
+    named = read(tmp_path / "log.hdf5")
+    assert named.spec.observation.names[0] == "observations[0]"
+    write_as(named, tmp_path / "log.csv", "csv")
+    assert np.array_equal(read(tmp_path / "log.csv").observations, log.observations)
+
+
 def test_every_format_is_tried() -> None:
     assert set(SUFFIX) == set(KINDS)
 
