@@ -89,6 +89,10 @@ class Stalled(InfraFailure):
     """The run goes on without getting anything judged; the message gives the last reason."""
 
 
+class Diverged(InfraFailure):
+    """Training went to infinity; the message says where and what helps."""
+
+
 class Loop:
     """One run. `state_dict` holds all that a resumed run needs to equal one that never stopped."""
 

@@ -14,23 +14,20 @@ import numpy as np
 import torch
 from refork.agents.head_pass import HeadPass
 from refork.agents.q_networks import LogNetworks
-from refork.envs.forkable import BadInput, InfraFailure
+from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogSpec
 from refork.replay.seeding import generator
 from refork.replay.transitions import LoggedExperience
 from refork.trainers.agent_batch import AgentBatch
 from refork.trainers.flat_stack import FlatStack
 from refork.trainers.log_batch import Batch, LogTensors, Minibatches
+from refork.trainers.loop import Diverged
 from refork.trainers.offline_config import OfflineConfig
 from refork.trainers.schedule import Schedule
 from refork.trainers.target_rows import TargetRows
 from torch import Tensor, nn
 
 Config = TypeVar("Config", bound=OfflineConfig)
-
-
-class Diverged(InfraFailure):
-    """A loss is no longer finite."""
 
 
 class Objective(NamedTuple):

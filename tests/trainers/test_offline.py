@@ -10,8 +10,8 @@ from refork.agents.log_policy import LogPolicy
 from refork.envs.forkable import BadInput
 from refork.replay.transitions import Transitions
 from refork.trainers.config import JobConfig, algorithms, trainer_config_class
+from refork.trainers.loop import Diverged
 from refork.trainers.make import make_trainer
-from refork.trainers.offline import Diverged
 
 from tests.trainers.logs import experience_of, log_for, shape_of
 

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from refork.agents.cross_graph import CrossGraph
 from refork.agents.cross_graph_critic import CounterfactualCritic, make_critic
-from refork.envs.forkable import BadInput, InfraFailure
+from refork.envs.forkable import BadInput
 from refork.replay.games import ImproveConfig, PlayConfig, PlayedGames
 from refork.replay.seeding import generator
+from refork.trainers.loop import Diverged
 from refork.trainers.pmd.advantages import RunningScale
 from refork.trainers.pmd.batch import Judged, Part, minibatches
 from refork.trainers.pmd.config import AlgorithmConfig
@@ -28,10 +29,6 @@ from refork.trainers.pmd.loss import Decisions, PolicyTerms, imitation, policy_l
 from refork.trainers.pmd.penalty import Penalty
 from refork.trainers.schedule import Schedule
 from torch import Tensor
-
-
-class Diverged(InfraFailure):
-    """Training went to infinity; the message says where and what helps."""
 
 
 class Trainer:

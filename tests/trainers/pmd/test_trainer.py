@@ -9,7 +9,8 @@ import torch
 from refork.envs.forkable import BadInput
 from refork.replay.game_pack import LostGames
 from refork.replay.games import ImproveConfig, PlayConfig, PlayedGames
-from refork.trainers.pmd.trainer import Diverged, Trainer
+from refork.trainers.loop import Diverged
+from refork.trainers.pmd.trainer import Trainer
 
 from tests.trainers.pmd.bandit import make_trainer, payoff, play
 
