@@ -34,8 +34,6 @@ class Batch:
     """(S, B, n, width) bool, or None: all."""
     next_allowed: Tensor | None
     """(S, B, n, width) bool, or None: all."""
-    behaviour: Tensor
-    """(S, B): probability of the logged action under who acted; NaN: unknown."""
     transitions: Tensor
     """(S, B) int64: their numbers in the log."""
     next_rows: Tensor
@@ -59,7 +57,6 @@ class LogTensors:
         self.actions = torch.from_numpy(np.asarray(log.actions))
         self.rewards = torch.from_numpy(np.asarray(log.rewards))
         self.terminated = torch.from_numpy(np.asarray(log.terminated))
-        self.behaviour = torch.from_numpy(np.asarray(log.behaviour))
         self.dt = torch.from_numpy(np.asarray(log.dt))
         self.episode = torch.from_numpy(log.episode)
         self.allowed = None if log.allowed is None else torch.from_numpy(np.asarray(log.allowed))
@@ -77,7 +74,6 @@ class LogTensors:
             self._gamma ** self.dt[transitions] * ~self.terminated[transitions],
             None if self.allowed is None else self.allowed[rows],
             None if self.allowed is None else self.allowed[rows + 1],
-            self.behaviour[transitions],
             transitions,
             rows + 1,
             both,

@@ -14,7 +14,7 @@ def _batch(observations: torch.Tensor, allowed: torch.Tensor | None = None) -> B
     numbers = torch.zeros(2, 1, dtype=torch.int64)
     actions = torch.tensor([[[0, 1]], [[1, 2]]])
     both = torch.cat([observations, observations + 1], 1)
-    parts = both[:, :1], actions, rows, both[:, 1:], rows + 0.5, allowed, allowed, rows, numbers, numbers + 1, both
+    parts = both[:, :1], actions, rows, both[:, 1:], rows + 0.5, allowed, allowed, numbers, numbers + 1, both
     return Batch(*parts)
 
 
