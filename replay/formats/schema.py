@@ -61,6 +61,13 @@ class Observation(_Section):
     names: list[str] = Field(default_factory=list)
     """Of the features, for files without column names."""
 
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Observation:
+        unused = "size" if self.kind == "vector" else "names"
+        if getattr(self, unused):
+            raise ValueError(f"{unused} says nothing about observations of kind {self.kind}; leave it out")
+        return self
+
 
 class Action(_Section):
     """`[action]`"""
@@ -84,10 +91,16 @@ class Action(_Section):
             raise ValueError("counts: discrete actions need how many there are per column, e.g. counts = [5, 5]")
         if self.kind == "continuous" and (not self.low or len(self.low) != len(self.high)):
             raise ValueError("low, high: continuous actions need the bounds per dimension")
-        unused = [k for k in ("low", "high") if getattr(self, k)] if self.kind == "discrete" else []
-        unused += [k for k in ("counts", "joint") if getattr(self, k)] if self.kind == "continuous" else []
-        if unused:
-            raise ValueError(f"{unused[0]} says nothing about {self.kind} actions; leave it out")
+        others = ("low", "high", "agents") if self.kind == "discrete" else ("counts", "joint")
+        for key in others:
+            if getattr(self, key) != type(self).model_fields[key].get_default(call_default_factory=True):
+                raise ValueError(f"{key} says nothing about {self.kind} actions; leave it out")
+        for low, high in zip(self.low, self.high, strict=True):
+            if low > high:
+                raise ValueError(f"low, high: found {low:g} above {high:g}, expected bounds in order")
+        makers = self.agents if self.kind == "continuous" else 1 if self.joint else len(self.counts)
+        if self.names and len(self.names) != makers:
+            raise ValueError(f"names: found {len(self.names)}, expected one per decision maker: {makers}")
         return self
 
     def spec(self, columns: Sequence[str], where: str) -> ActionSpec:
@@ -140,6 +153,12 @@ class Missing(_Section):
     """forward_fill: the last value of the episode; mask: that, and a column m:NAME that is 1 where a value was seen."""
     first: dict[str, float] = Field(default_factory=dict)
     """Value per column where an episode has none yet; `*` stands for any text."""
+
+    @model_validator(mode="after")
+    def _used(self) -> Missing:
+        if self.first and self.policy == "refuse":
+            raise ValueError('first says nothing when missing values are refused; declare policy = "forward_fill"')
+        return self
 
 
 class Reward(_Section):

@@ -114,7 +114,11 @@ def test_a_table_without_a_schema_is_told_what_to_write(tmp_path: Path) -> None:
         ('step = "step"', 'step = "hour"', r"column 'hour' is missing \(schema: columns.step\); the file has: traj"),
         ('end = "terminated"', 'end = "column"', "columns.terminated belong together"),
         ('"r:reward"', '"*:*a*"', "names .*; name one of them"),
-        ("[missing]", '[missing]\nfirst = {"o:nothing" = 1}', "no observation column 'o:nothing'"),
+        ("[missing]", '[missing]\npolicy = "mask"\nfirst = {"o:no" = 1}', "no observation column 'o:no'"),
+        ("[missing]", '[missing]\nfirst = {"o:map" = 1}', "first says nothing when missing values are refused"),
+        ("[missing]", "[observation]\nsize = 2", "size says nothing about observations of kind vector"),
+        ("counts = [5, 3]", "counts = [5, 3]\nagents = 2", "agents says nothing about discrete actions"),
+        ("counts = [5, 3]", 'counts = [5, 3]\nnames = ["iv"]', "names: found 1, expected one per decision maker: 2"),
         ("[columns]", "[columns", "not TOML"),
     ],
 )
