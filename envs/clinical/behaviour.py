@@ -1,8 +1,7 @@
-"""Policies that logs are made with, as tables of probabilities (states, actions): softened, mixed, confounded."""
+"""Policies that logs are made with, as tables of probabilities (states, actions): softened, confounded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +16,6 @@ def softened(policy: np.ndarray, share: float) -> np.ndarray:
     if not 0 <= share <= 1:
         raise BadInput(f"softness: expected a share from 0 to 1, got {share}")
     return (1 - share) * policy + share * (1 - policy) / (policy.shape[-1] - 1)
-
-
-def mixture(policies: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """(..., A) each -> (..., A): at every step one of the policies is drawn by `weights` and acts."""
-    shares = np.asarray(weights, float)
-    if len(shares) != len(policies) or (shares < 0).any() or shares.sum() <= 0:
-        raise BadInput(f"weights of a mixture: one for each of {len(policies)} policies, none below 0, got {weights}")
-    return np.tensordot(shares / shares.sum(), np.stack(policies), 1)
 
 
 def marginal(policy: np.ndarray, weights: np.ndarray, shown: np.ndarray, count: int) -> np.ndarray:
@@ -87,10 +78,3 @@ def _regrouped(base: np.ndarray, favoured: np.ndarray, given: np.ndarray, wanted
     ups = np.where(given > 0, wanted / np.where(given > 0, given, 1), 1)
     downs = np.where(given < 1, (1 - wanted) / np.where(given < 1, 1 - given, 1), 1)
     return base * np.where(favoured, ups[..., None], downs[..., None])
-
-
-def odds_ratio(having: np.ndarray, without: np.ndarray, favoured: np.ndarray) -> np.ndarray:
-    """(..., A) twice -> (...): odds of a favoured action in the one over those in the other; NaN where not defined."""
-    q, p = having[..., favoured].sum(-1), without[..., favoured].sum(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return (q / (1 - q)) / (p / (1 - p))

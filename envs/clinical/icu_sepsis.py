@@ -19,7 +19,7 @@ from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, ActionSpec, LogArrays, LogSpec, ObservationSpec, Truth
 
 ENV_ID = "refork/IcuSepsis-v0"
-DEATH, SURVIVAL, ABSORBED = 713, 714, 715
+DEATH, SURVIVAL = 713, 714
 ACTIONS = 25
 LEVELS, CHANNELS = (5, 5), ("fluids", "vasopressor")
 """An action is 5 * level of intravenous fluids + level of vasopressor, each 0 to 4."""
@@ -39,8 +39,6 @@ class Tables:
     """(716, 25), bool: admissible actions; others lead where the admissible ones lead on average."""
     features: np.ndarray
     """(716, 47): centres of the clusters that the states are."""
-    sofa: np.ndarray
-    """(716,)"""
 
 
 @cache
@@ -61,7 +59,6 @@ def tables() -> Tables:
         data["expert_policy"],
         allowed,
         data["state_cluster_centers"].astype(np.float32),
-        data["sofa_scores"],
     )
 
 
