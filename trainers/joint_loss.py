@@ -27,7 +27,7 @@ class ActorTerms:
 
     total: Tensor
     value: Tensor
-    """Q_tot of what the actor does, the others as logged."""
+    """Of what the actor does: of Q_tot with the others as logged."""
     entropy: Tensor
     """Of the actor (nats)."""
 
@@ -41,13 +41,13 @@ def conservative_terms(logged: Tensor, targets: Tensor, gap: Tensor, alpha: floa
 def actor_terms(logits: Tensor, swept: Tensor, allowed: Tensor | None, entropy: float) -> ActorTerms:
     """Softmax actors raise sum_a pi_i(a) Q_tot(s, a, a_D^{-i}) + entropy H(pi_i).
 
-    Logits and `swept` (S, B, n, A); allowed (S, B, n, A) bool or None. No gradient reaches `swept`.
+    Logits and `swept` (S, ..., A), with (B, n) between; allowed alike, bool or None. No gradient reaches `swept`.
     """
     logs = torch.log_softmax(masked(logits, allowed), -1)
     logs = logs if allowed is None else torch.where(allowed, logs, 0.0)
     shares = logs.exp() if allowed is None else logs.exp() * allowed
-    value = (shares * swept.detach()).sum(-1).mean((1, 2))
-    surprise = -(shares * logs).sum(-1).mean((1, 2))
+    value = (shares * swept.detach()).sum(-1).flatten(1).mean(1)
+    surprise = -(shares * logs).sum(-1).flatten(1).mean(1)
     return ActorTerms(-value - entropy * surprise, value, surprise)
 
 

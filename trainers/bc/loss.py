@@ -23,8 +23,12 @@ class BCTerms:
 
 def discrete_loss(logits: Tensor, actions: Tensor, allowed: Tensor | None, shrink: float) -> BCTerms:
     """Logits (K, B, A), logged actions (K, B) int64, allowed (K, B, A) bool or None."""
-    likelihood = torch.log_softmax(masked(logits, allowed), -1).gather(-1, actions[..., None])
-    return _terms(-likelihood.mean((1, 2)), logits, shrink)
+    return _terms(-log_likelihood(logits, actions, allowed).mean(-1), logits, shrink)
+
+
+def log_likelihood(logits: Tensor, actions: Tensor, allowed: Tensor | None) -> Tensor:
+    """Of actions (..., B) under softmax(logits (..., B, A)) among the allowed ones: (..., B)."""
+    return torch.log_softmax(masked(logits, allowed), -1).gather(-1, actions[..., None]).squeeze(-1)
 
 
 def mean_loss(outputs: Tensor, actions: Tensor, shrink: float) -> BCTerms:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from refork.agents.squashed import SquashedGaussian, log_density
 from refork.trainers.agent_batch import AgentBatch, by_agent
-from refork.trainers.cql.loss import masked
+from refork.trainers.bc.loss import log_likelihood
 from refork.trainers.iql.config import AlgorithmConfig
 from refork.trainers.iql.loss import policy_loss, value_loss
 from refork.trainers.log_batch import Batch
@@ -63,7 +63,7 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         if not self._discrete:
             mean, log_std = found
             return log_density(mean, log_std, batch.actions)
-        return torch.log_softmax(masked(found, batch.allowed), -1).gather(-1, batch.actions[..., None]).squeeze(-1)
+        return log_likelihood(found, batch.actions, batch.allowed)
 
     def weights(self) -> dict[str, np.ndarray]:
         """The likeliest action is the one of the greatest "value"."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from refork.trainers.bc.loss import log_likelihood
 from refork.trainers.cql.loss import masked
+from refork.trainers.joint_loss import actor_terms
 from torch import Tensor
 
 
@@ -60,10 +62,6 @@ def rectified_softmax(
     logits: Tensor, values: Tensor, allowed: Tensor | None, entropy: float, coefficient: float
 ) -> RectifiedTerms:
     """Softmax actors: every action is a candidate of the search. Logits and values (K, B, A), no gradient to values."""
-    logs = torch.log_softmax(masked(logits, allowed), -1)
-    best = masked(values.detach(), allowed).argmax(-1, keepdim=True)
-    distance = -logs.gather(-1, best).mean((1, 2))
-    logs = logs if allowed is None else logs.masked_fill(~allowed, 0.0)
-    shares = torch.softmax(masked(logits, allowed), -1)
-    gradient = -(shares * (values.detach() - entropy * logs)).sum(-1).mean(-1)
-    return rectified(gradient, distance, coefficient)
+    best = masked(values.detach(), allowed).argmax(-1)
+    distance = -log_likelihood(logits, best, allowed).mean(-1)
+    return rectified(actor_terms(logits, values, allowed, entropy).total, distance, coefficient)
