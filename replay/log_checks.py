@@ -66,7 +66,8 @@ def _check_rows(log: LogArrays, file: str) -> None:
     for rows, place in _blocks(len(log.observations), file):
         seen = log.observations[rows].reshape(rows.stop - rows.start, -1)  # (B, n * width)
         if spec.observation.kind == "states":
-            check.check_discrete(seen, [spec.observation.size] * seen.shape[1], ["observations"] * seen.shape[1], place)
+            columns = ["observations"] * seen.shape[1]
+            check.check_discrete(seen, [spec.observation.size] * len(columns), columns, place, "a state")
         else:
             check.check_finite(seen, names * (seen.shape[1] // width), place)
     for rows, place in _blocks(len(log.rewards), file):

@@ -51,21 +51,24 @@ def check_infinite(values: np.ndarray, columns: Sequence[str], place: Place) -> 
     check_finite(np.where(np.isnan(values), 0.0, values), columns, place)
 
 
-def check_discrete(actions: np.ndarray, sizes: Sequence[int], columns: Sequence[str], place: Place) -> None:
-    """Every action (rows, n) is a whole number of those declared. Raises BadInput."""
-    check_finite(actions, columns, place, "the number of an action")
-    wrong = (actions != np.floor(actions)) | (actions < 0) | (actions >= np.asarray(sizes))
+def check_discrete(
+    numbers: np.ndarray, sizes: Sequence[int], columns: Sequence[str], place: Place, what: str = "an action"
+) -> None:
+    """Every number (rows, n) of an action, or `what` it is, is whole and one of those declared. Raises BadInput."""
+    check_finite(numbers, columns, place, f"the number of {what}")
+    wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= np.asarray(sizes))
     if wrong.any():
         row, column = (int(k) for k in np.argwhere(wrong)[0])
-        expected = f"an action 0 ... {sizes[column] - 1} ({sizes[column]} are declared)"
-        raise place.fault(row, columns[column], f"{actions[row, column]:g}", expected)
+        expected = f"{what} 0 ... {sizes[column] - 1} ({sizes[column]} are declared)"
+        raise place.fault(row, columns[column], f"{numbers[row, column]:g}", expected)
 
 
 def check_continuous(actions: np.ndarray, spec: ActionSpec, columns: Sequence[str], place: Place) -> None:
     """Every action (rows, n * dimensions) lies within the declared bounds. Raises BadInput."""
     check_finite(actions, columns, place, "a dose")
-    low, high = np.tile(spec.low, spec.agents), np.tile(spec.high, spec.agents)
-    wrong = (actions < low.astype(np.float32)) | (actions > high.astype(np.float32))
+    low, high = (np.tile(np.asarray(bounds, np.float32), spec.agents) for bounds in (spec.low, spec.high))
+    kept = actions.astype(np.float32)  # as the log holds it: 0.1 in a file is then within a bound of 0.1
+    wrong = (kept < low) | (kept > high)
     if wrong.any():
         row, column = (int(k) for k in np.argwhere(wrong)[0])
         expected = f"a value within the declared bounds [{low[column]:g}, {high[column]:g}]"
@@ -78,10 +81,11 @@ def check_probabilities(behaviour: np.ndarray, discrete: bool, column: str, plac
     A log-probability that stands where a probability should is below 0, so it is found here.
     """
     most = 1.0 + 1e-6 if discrete else np.inf
-    wrong = ~np.isnan(behaviour) & ~((behaviour > 0) & (behaviour <= most) & (behaviour < np.inf))
+    kept = behaviour.astype(np.float32)  # as the log holds it: what is 0 there would divide by 0
+    wrong = ~np.isnan(behaviour) & ~((kept > 0) & (kept <= most) & (kept < np.inf))
     if wrong.any():
         row = int(np.argmax(wrong))
-        what = "a probability above 0, at most 1" if discrete else "a density above 0"
+        what = "a probability above 0, at most 1 (float32)" if discrete else "a density above 0 (float32)"
         hint = "; log-probabilities are declared as behaviour_log_probability" if behaviour[row] < 0 else ""
         raise place.fault(row, column, f"{behaviour[row]:g}", f"{what}, of the action that was taken{hint}")
 

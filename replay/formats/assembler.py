@@ -57,7 +57,7 @@ class Assembler:
         names, spec = self._names.observations, self.spec.observation
         check.check_infinite(rows.observations, names, self._place)
         if spec.kind == "states":
-            check.check_discrete(rows.observations, [spec.size], names, self._place)
+            check.check_discrete(rows.observations, [spec.size], names, self._place, "a state")
             return rows.observations[:, 0].astype(np.int32)
         return self._missing.fill(rows.observations, starts, self._place, self.notes.missing)
 
@@ -106,7 +106,7 @@ class Assembler:
         after, place = rows.following[added], self._place
         check.check_infinite(after, self._names.observations, place)
         if seen.ndim == 1:
-            check.check_discrete(after, [self.spec.observation.size], self._names.observations, place)
+            check.check_discrete(after, [self.spec.observation.size], self._names.observations, place, "a state")
             return after[:, 0].astype(np.int32)
         return self._missing.after(after, seen[added], place, self.notes.missing)
 

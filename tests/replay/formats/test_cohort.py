@@ -106,6 +106,14 @@ def test_doses_declared_continuous_stay_continuous_though_they_are_whole(tmp_pat
     assert log.spec.action.sizes == (2,)
 
 
+def test_a_dose_may_be_a_bound(tmp_path: Path) -> None:
+    declared = schema().replace(
+        'kind = "discrete"\ncounts = [5, 3]', 'kind = "continuous"\nlow = [0.1, 0]\nhigh = [4, 0.7]'
+    )
+    log = read(write(tmp_path, ["s1,p1,0,70,1.5,0.1,0.7,0", "s1,p1,1,65,2.5,2,0,1"], declared=declared))
+    assert log.actions[0].tolist() == [[np.float32(0.1), np.float32(0.7)]]
+
+
 def test_actions_that_do_not_occur_are_still_counted(tmp_path: Path) -> None:
     rows = [row.replace(",4,2,-1", ",3,2,-1") for row in ROWS]
     assert read(write(tmp_path, rows)).spec.action.sizes == (5, 3)

@@ -53,6 +53,18 @@ def test_a_probability_may_not_be_a_logarithm(tmp_path: Path) -> None:
         read(write(tmp_path, rows, f"{HEADER},p", declared))
 
 
+def test_a_probability_that_a_log_would_hold_as_0_is_named(tmp_path: Path) -> None:
+    rows = [f"{row},1e-60" for row in ROWS]
+    with pytest.raises(BadInput, match=r"row 1, column 'p': found 1e-60, expected a probability above 0, at most 1"):
+        read(write(tmp_path, rows, f"{HEADER},p", schema('behaviour_probability = "p"')))
+
+
+def test_a_wrong_state_is_named_as_one(tmp_path: Path) -> None:
+    declared = schema(missing="[observation]\nkind = 'states'\nsize = 80").replace('["o:*"]', '["o:map"]')
+    with pytest.raises(BadInput, match=r"row 5, column 'o:map': found 80, expected a state 0 ... 79"):
+        read(write(tmp_path, declared=declared))
+
+
 def test_an_action_that_is_not_allowed_is_named(tmp_path: Path) -> None:
     names = [f"ok{k}" for k in range(8)]
     rows = [f"{row},1,1,{int(k != 1)},1,1,1,1,1" for k, row in enumerate(ROWS)]
