@@ -81,7 +81,8 @@ def check_probabilities(behaviour: np.ndarray, discrete: bool, column: str, plac
     A log-probability that stands where a probability should is below 0, so it is found here.
     """
     most = 1.0 + 1e-6 if discrete else np.inf
-    kept = behaviour.astype(np.float32)  # as the log holds it: what is 0 there would divide by 0
+    with np.errstate(over="ignore"):
+        kept = behaviour.astype(np.float32)  # as the log holds it: what is 0 there would divide by 0
     wrong = ~np.isnan(behaviour) & ~((kept > 0) & (kept <= most) & (kept < np.inf))
     if wrong.any():
         row = int(np.argmax(wrong))

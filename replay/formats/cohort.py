@@ -70,6 +70,8 @@ class Table:
     path: Path
     columns: Columns
     names: Names
+    behaviour: str
+    """Column of the probability, or its logarithm; "": none."""
     allowed: list[str]
 
     @classmethod
@@ -91,6 +93,8 @@ class Table:
 
         if (schema.episode.end == "column") != bool(columns.terminated):
             raise BadInput(f'{file}: schema: episode.end = "column" and columns.terminated belong together')
+        logarithm = bool(columns.behaviour_log_probability)
+        behaviour = one("behaviour_log_probability" if logarithm else "behaviour_probability")
         names = Names(
             one("episode"),
             one("patient"),
@@ -100,15 +104,14 @@ class Table:
             one("reward"),
             one("terminated"),
             one("truncated"),
-            one("behaviour_probability")
-            if not columns.behaviour_log_probability
-            else f"exp({one('behaviour_log_probability')})",
+            f"exp({behaviour})" if logarithm else behaviour,
         )
         allowed = matching(columns.allowed, found, "allowed", file) if columns.allowed else []
         expected = sum(schema.spec(names.observations, names.actions, file).action.sizes)
         if allowed and (schema.action.kind != "discrete" or len(allowed) != expected):
             raise BadInput(f"{file}: columns.allowed names {len(allowed)} columns, expected one per action: {expected}")
-        return cls(path, columns, names, allowed)
+        known = logarithm or columns.behaviour_probability
+        return cls(path, columns, names, behaviour if known else "", allowed)
 
     def blocks(self) -> Iterator[Rows]:
         """The file, some rows at a time. Raises BadInput at a cell that is not what it should be."""
@@ -119,15 +122,8 @@ class Table:
 
     def _wanted(self) -> list[str]:
         names, columns = self.names, self.columns
-        optional = [
-            name
-            for name, given in (
-                (names.terminated, columns.terminated),
-                (names.truncated, columns.truncated),
-                (columns.behaviour_probability or columns.behaviour_log_probability,) * 2,
-            )
-            if given
-        ]
+        ends = ((names.terminated, columns.terminated), (names.truncated, columns.truncated))
+        optional = [name for name, given in (*ends, (self.behaviour, self.behaviour)) if given]
         head = [names.episode, names.patient, names.time, names.reward]
         return list(dict.fromkeys([*head, *names.observations, *names.actions, *optional, *self.allowed]))
 
@@ -157,11 +153,9 @@ class Table:
         def flags(name: str, given: str) -> np.ndarray:
             return _flags(batch, name, place) if given else np.zeros(count)
 
-        behaviour = np.full(count, np.nan)
-        if columns.behaviour_probability:
-            behaviour = _numbers(batch, names.behaviour, place)
-        elif columns.behaviour_log_probability:
-            behaviour = np.exp(_numbers(batch, columns.behaviour_log_probability, place))
+        behaviour = _numbers(batch, self.behaviour, place) if self.behaviour else np.full(count, np.nan)
+        if columns.behaviour_log_probability:
+            behaviour = np.exp(behaviour)
         allowed = self._allowed(batch, place) if self.allowed else None
         return Rows(
             _labels(batch, names.episode),
@@ -194,18 +188,18 @@ def _numbers(batch: Any, name: str, place: Place) -> np.ndarray:
     try:
         found = pa.compute.cast(column, pa.float64())
     except pa.ArrowException:
-        for row, cell in enumerate(column.to_pylist()):
-            if not _is_number(cell):
-                raise place.fault(row, name, repr(cell), "a number") from None
-        raise BadInput(f"{place.file}: column {name!r} is {column.type}, expected numbers") from None
+        row = next(k for k in range(len(column)) if not _is_number(column.slice(k, 1)))
+        raise place.fault(row, name, repr(column[row].as_py()), "a number") from None
     return np.asarray(found.to_numpy(zero_copy_only=False), np.float64)
 
 
-def _is_number(cell: object) -> bool:
+def _is_number(cell: Any) -> bool:
+    """Whether an array of one cell casts: what Python takes for a number (" 1", "1_0") need not."""
+    pa = pyarrow()
     try:
-        float(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return cell is None
+        pa.compute.cast(cell, pa.float64())
+    except pa.ArrowException:
+        return False
     return True
 
 

@@ -84,14 +84,15 @@ def test_a_mask_says_what_was_seen(tmp_path: Path) -> None:
     assert log.observations[:3].tolist() == [[70, 1.5, 1, 1], [70, 2.5, 0, 1], [75, 1, 1, 1]]
 
 
+@pytest.mark.parametrize("named", ["prob", "pr*"])
 @pytest.mark.parametrize(
     ("column", "values"), [("behaviour_probability", (0.5, "")), ("behaviour_log_probability", (np.log(0.5), ""))]
 )
 def test_behaviour_is_a_probability_and_unknown_stays_unknown(
-    tmp_path: Path, column: str, values: tuple[object, object]
+    tmp_path: Path, column: str, values: tuple[object, object], named: str
 ) -> None:
     rows = [f"{row},{values[k % 2]}" for k, row in enumerate(ROWS)]
-    log = read(write(tmp_path, rows, f"{HEADER},p", schema(f'{column} = "p"')))
+    log = read(write(tmp_path, rows, f"{HEADER},prob", schema(f'{column} = "{named}"')))
     assert log.behaviour[::2].tolist() == [0.5, 0.5, 0.5]
     assert np.isnan(log.behaviour[1::2]).all()
 

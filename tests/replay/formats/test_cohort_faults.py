@@ -26,6 +26,8 @@ FAULTS = [
     (2, "o:map", "", "found nothing (an empty cell or NaN), expected a value (or missing.policy"),
     (2, "o:map", "1e300", "found 1e+300, expected a finite number"),
     (5, "o:lactate", "low", "found 'low', expected a number"),
+    (5, "o:lactate", "1_0", "found '1_0', expected a number"),
+    (5, "o:lactate", " 1", "found ' 1', expected a number"),
     (4, "a:iv", "5", "found 5, expected an action 0 ... 4 (5 are declared)"),
     (4, "a:vaso", "-1", "found -1, expected an action 0 ... 2 (3 are declared)"),
     (1, "a:iv", "0.5", "found 0.5, expected an action 0 ... 4 (5 are declared)"),
