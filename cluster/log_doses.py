@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from refork.envs.log_spec import LogSpec
+from refork.envs.log_spec import ActionSpec, LogSpec
 
 JOINT = {
     "refork/IcuSepsis-v0": ((5, 5), ("fluids", "vasopressor")),
@@ -27,6 +27,16 @@ class Channels:
         """(C, A), int64"""
         return np.indices(self.sizes).reshape(len(self.sizes), -1)
 
+    @property
+    def actions(self) -> list[str]:
+        """What each joint action is, e.g. "iv 4, vaso 2"."""
+        return [", ".join(map("{} {}".format, self.names, doses)) for doses in self.levels.T]
+
+
+def maker_names(action: ActionSpec) -> tuple[str, ...]:
+    """Of the decision makers: declared, or their numbers."""
+    return action.names or tuple(f"decision maker {i}" for i in range(action.agents))
+
 
 def channels(spec: LogSpec) -> Channels | None:
     """None: nothing says what an action's number means."""
@@ -34,7 +44,6 @@ def channels(spec: LogSpec) -> Channels | None:
     if action.kind == "continuous":
         return None
     if action.agents > 1:
-        names = action.names or tuple(f"channel {i}" for i in range(action.agents))
-        return Channels(names, action.sizes)
+        return Channels(maker_names(action), action.sizes)
     sizes, names = JOINT.get(spec.env, ((), ()))
     return Channels(names, sizes) if sizes and int(np.prod(sizes)) == action.sizes[0] else None
