@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from refork.agents.guard_checks import Check, Situation
+from refork.agents.guard_checks import BoundRule, Check, Situation
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, LogSpec
 
@@ -57,15 +57,17 @@ class Veto:
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
+        """JSON values: what of the situation was no number is null."""
+        return asdict(self) | {"observation": [x if np.isfinite(x) else None for x in self.observation]}
 
 
 class GuardedPolicy:
-    """Does what the policy recommends unless a check of the guard says why not; then what the clinician would do.
+    """Does what the policy recommends unless a check of the guard says why not; then what the clinician would do: the
+    order as it was given, or the likeliest that no rule forbids.
 
     For one decision maker. `vetoes` holds every veto; `on_veto` is told each as it happens (`cluster/guarded.py` writes
-    them to a file). Raises BadInput for a log of several decision makers.
+    them to a file); `named`: what discrete actions are called, () for their numbers. Raises BadInput for a log of
+    several decision makers.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class GuardedPolicy:
         guard: Sequence[Check],
         fallback: Act | None,
         *,
+        named: Sequence[str] = (),
         state_features: np.ndarray | None = None,
         on_veto: Callable[[Veto], None] = lambda veto: None,
     ) -> None:
@@ -82,7 +85,7 @@ class GuardedPolicy:
             raise BadInput("a guarded policy is defined for one decision maker with one observation")
         self.spec, self.policy, self.guard, self.fallback = spec, policy, tuple(guard), fallback
         self.vetoes: list[Veto] = []
-        self._features, self._on_veto, self._made = state_features, on_veto, 0
+        self._names, self._features, self._on_veto, self._made = tuple(named), state_features, on_veto, 0
 
     def act(
         self, history: Sequence[Any] | np.ndarray, logged: Dose | None = None, allowed: np.ndarray | None = None
@@ -90,19 +93,19 @@ class GuardedPolicy:
         """Decide in the last of the observations of `history` (the policies here look at no more).
 
         `logged`: what the clinician ordered, if it is known: it is the fallback then. `allowed` (A,): actions that can
-        be taken. Raises BadInput for an empty history, an observation of another shape or with values that are not
-        numbers and no `logged` to fall back to.
+        be taken. Raises BadInput for an empty history, an observation of another shape, a `logged` that is no action,
+        and where `logged` is needed to fall back to: for values that are not numbers, or when nothing else is left.
         """
         situation = self._situation(history, allowed)
+        logged = None if logged is None else self._order(logged)
         number, self._made = self._made, self._made + 1
         if (missing := self._missing(situation)) is not None:
             if logged is None:
                 raise BadInput(f"{missing}; give the clinician's order as `logged`, or a complete observation")
             return self._veto(number, situation, logged, logged, f"no recommendation: {missing}; the clinician's order")
-        recommended = self._chosen(self.policy, situation)
-        reasons = [
-            why for check in self.guard if (why := check.why_not(situation, np.asarray(recommended))) is not None
-        ]
+        recommended = self._likeliest(self.policy, situation)[0]
+        found = (check.why_not(situation, np.asarray(recommended)) for check in self.guard)
+        reasons = [why for why in found if why is not None]
         if not reasons:
             return Decision(
                 recommended, f"{self._named(recommended)} recommended, nothing against it", False, recommended
@@ -116,6 +119,8 @@ class GuardedPolicy:
             raise BadInput("history: it has no observation; give at least the current one")
         observation, spec = np.asarray(history[-1])[None], self.spec.observation
         mask = None if allowed is None else np.asarray(allowed, bool)[None, None]
+        if mask is not None and (mask.shape != (1, 1, self.spec.action.width) or not mask.any()):
+            raise BadInput(f"allowed: expected one of {self.spec.action.width} actions at least, got {allowed!r}")
         if spec.kind == "vector":
             if observation.shape != (1, spec.size):
                 raise BadInput(f"history: an observation has {spec.size} columns, got shape {observation.shape[1:]}")
@@ -132,12 +137,22 @@ class GuardedPolicy:
         names = self.spec.observation.names
         return "not a number: " + ", ".join(names[k] if k < len(names) else f"column {k}" for k in bad)
 
-    def _chosen(self, act: Act, situation: Situation) -> Dose:
-        """The likeliest action, or the doses."""
+    def _order(self, logged: Any) -> Dose:
+        action, given = self.spec.action, np.asarray(logged)
+        if action.kind == "continuous":
+            if given.shape != (action.width,) or not np.isfinite(given).all():
+                raise BadInput(f"logged: an action is {action.width} doses, got {logged!r}")
+            return tuple(float(dose) for dose in given)
+        if given.shape != () or given not in range(action.width):
+            raise BadInput(f"logged: an action is a number from 0 to {action.width - 1}, got {logged!r}")
+        return int(given)
+
+    def _likeliest(self, act: Act, situation: Situation) -> list[Dose]:
+        """Actions of some probability, the greatest first; or the doses alone."""
         found = act(situation.observation, situation.allowed)[0, 0]
         if self.spec.action.kind == "discrete":
-            return int(found.argmax())
-        return tuple(float(dose) for dose in found)
+            return [int(k) for k in np.argsort(-found, kind="stable") if found[k] > 0]
+        return [tuple(float(dose) for dose in found)]
 
     def _instead(self, situation: Situation, logged: Dose | None) -> tuple[Dose, str]:
         if logged is not None:
@@ -146,9 +161,18 @@ class GuardedPolicy:
             raise BadInput(
                 "the recommendation was vetoed and there is no fallback; give the clinician's order as `logged`"
             )
-        return self._chosen(self.fallback, situation), "clinicians' usual"
+        for action in self._likeliest(self.fallback, situation):
+            if not self._forbidden(situation, action):
+                return action, "clinicians' usual"
+        raise BadInput("rules forbid what clinicians would do as well; give the clinician's order as `logged`")
+
+    def _forbidden(self, situation: Situation, action: Dose) -> bool:
+        rules = (check for check in self.guard if isinstance(check, BoundRule))
+        return any(rule.why_not(situation, np.asarray(action)) is not None for rule in rules)
 
     def _named(self, action: Dose) -> str:
+        if isinstance(action, int) and self._names:
+            return self._names[action]
         name = self.spec.action.names[0] if self.spec.action.names else "action"
         return f"{name} {action if isinstance(action, int) else ', '.join(f'{dose:.4g}' for dose in action)}"
 

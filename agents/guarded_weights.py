@@ -21,6 +21,7 @@ def guarded_policy(
     *,
     rules: Sequence[Rule] = (),
     least_probability: float = 0.01,
+    named: Sequence[str] = (),
     state_features: np.ndarray | None = None,
     on_veto: Callable[[Veto], None] = lambda veto: None,
 ) -> GuardedPolicy:
@@ -44,7 +45,7 @@ def guarded_policy(
         checks.append(NotRare(clinician, least_probability))
     checks += [rule.bound(spec) for rule in rules]
     policy = LogPolicy(spec, weights, seeds).member(seed)
-    return GuardedPolicy(spec, policy, checks, clinician, state_features=state_features, on_veto=on_veto)
+    return GuardedPolicy(spec, policy, checks, clinician, named=named, state_features=state_features, on_veto=on_veto)
 
 
 def conditional(density: Density, spec: LogSpec) -> Act | None:

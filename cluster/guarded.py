@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from refork.agents.density import fit_density
@@ -22,6 +23,8 @@ from refork.agents.guard_checks import Rule
 from refork.agents.guarded_weights import guarded_policy
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import find
+from refork.cluster.log_doses import channels
+from refork.cluster.log_practice import CENTRES, PERCENTILE
 from refork.cluster.log_source import LogSource
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput
@@ -29,8 +32,6 @@ from refork.envs.log_spec import LogSpec
 from refork.trainers.config import JobConfig
 
 NAME = "guarded.npz"
-PERCENTILE, CENTRES = 5.0, 2000
-"""Of a guardian that is fitted here, for a policy whose trainer had none."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Exported:
 def export_guarded(run: Path, target: Path | None = None) -> Path:
     """Write weights, guardian and description of a run's newest checkpoint to one file, by default in the run's folder.
 
-    A policy trained without a guardian gets one, fitted to the training part of its log. Returns the file. Raises
-    BadInput for runs that did not learn from logs.
+    A policy trained without a guardian gets one, fitted to the training part of its log as the evaluation does. Returns
+    the file. Raises BadInput for runs that did not learn from logs.
     """
     checkpoint = find(run)
     found = _rebuilt(checkpoint)
@@ -78,6 +79,7 @@ def load_guarded(
     exported = _read(run) if run.is_file() else _rebuilt(find(run))
     if not 0 <= seed < exported.seeds:
         raise BadInput(f"seed: the run trained {exported.seeds}, numbered from 0, got {seed}")
+    known = channels(exported.spec)
     return guarded_policy(
         exported.spec,
         exported.weights,
@@ -85,6 +87,7 @@ def load_guarded(
         seed,
         rules=rules,
         least_probability=least_probability,
+        named=known.actions if known else (),
         state_features=exported.state_features,
         on_veto=(lambda veto: None) if vetoes is None else VetoFile(vetoes),
     )
@@ -96,9 +99,9 @@ def _read(path: Path) -> Exported:
             head: dict[str, Any] = json.loads(str(found["head"]))
             weights = {name.removeprefix("weights/"): found[name] for name in found if name.startswith("weights/")}
             features = found.get("state_features")
-    except (OSError, ValueError, KeyError) as error:
+        return Exported(LogSpec.from_json(head["spec"]), weights, int(head["seeds"]), features)
+    except (OSError, EOFError, ValueError, TypeError, KeyError, BadZipFile, BadInput) as error:
         raise BadInput(f"{path}: not an exported guarded policy ({error}); export the run again") from error
-    return Exported(LogSpec.from_json(head["spec"]), weights, int(head["seeds"]), features)
 
 
 def _rebuilt(checkpoint: Path) -> Exported:

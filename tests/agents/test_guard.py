@@ -88,6 +88,44 @@ def test_a_rule_forbids_while_its_column_is_beyond_the_limit() -> None:
         Rule(Limit("lactate", "above", 4.0), forbidden=(1,)).bound(STATES)
 
 
+def test_a_rule_holds_for_the_fallback_too() -> None:
+    """Clinicians do 1 most in state 1, then 0 and 2 alike."""
+    above = Limit("MAP", "above", 90.0)
+    for forbidden, instead in (((2,), 1), ((1, 2), 0)):
+        rule = Rule(above, forbidden).bound(STATES)
+        assert GuardedPolicy(STATES, _always(2), [rule], _clinician, state_features=FEATURES).act([1]).action == instead
+    every = GuardedPolicy(
+        STATES, _always(2), [Rule(above, (0, 1, 2)).bound(STATES)], _clinician, state_features=FEATURES
+    )
+    with pytest.raises(BadInput, match="rules forbid what clinicians would do as well"):
+        every.act([1])
+    assert every.act([1], logged=2).action == 2
+    masked = GuardedPolicy(STATES, _always(2), [Rule(above, (1,)).bound(STATES)], _always(1), state_features=FEATURES)
+    assert masked.act([1]).action == 2
+
+
+def test_actions_are_called_by_their_names() -> None:
+    guarded = GuardedPolicy(STATES, _always(2), [_logged()], _clinician, named=("none", "some", "much"))
+    reason = guarded.act([0]).reason
+    assert reason.startswith("much vetoed: ")
+    assert reason.endswith("clinicians' usual none instead")
+
+
+def test_an_order_is_taken_as_numbers_come_and_checked() -> None:
+    guarded = GuardedPolicy(STATES, _always(2), [_logged()], _clinician)
+    decision = guarded.act([0], logged=np.int64(1))  # type: ignore[arg-type]
+    assert type(decision.action) is int
+    assert decision.reason.endswith("the clinician's order dose 1 instead")
+    for wrong in (3, -1, 0.5, (1,)):
+        with pytest.raises(BadInput, match="logged: an action is a number from 0 to 2"):
+            guarded.act([0], logged=wrong)  # type: ignore[arg-type]
+    dosed = GuardedPolicy(DOSES, lambda seen, allowed: np.full((1, 1, 1), 0.8), [], None)
+    with pytest.raises(BadInput, match="logged: an action is 1 doses"):
+        dosed.act([[90.0, 70.0]], logged=0.2)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="allowed: expected one of 3 actions"):
+        guarded.act([0], allowed=np.array([True, False]))
+
+
 def test_rules_bound_continuous_doses() -> None:
     rule = Rule(Limit("o:SpO2", "below", 92.0), most={0: 0.5})
     guarded = GuardedPolicy(DOSES, lambda seen, allowed: np.full((1, 1, 1), 0.8), [rule.bound(DOSES)], None)
@@ -116,7 +154,7 @@ def test_missing_values_get_no_recommendation() -> None:
         guarded.act([[95.0, np.nan]])
     decision = guarded.act([[95.0, np.nan]], logged=2)
     assert (decision.action, decision.vetoed) == (2, True)
-    assert len(guarded.vetoes) == 1
+    assert [veto.to_json()["observation"] for veto in guarded.vetoes] == [[95.0, None]]
 
 
 def test_what_cannot_be_a_situation_is_said() -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refork.agents.density import fit_density
 from refork.agents.guard_checks import Rule
 from refork.cluster.guarded import NAME, VetoFile, export_guarded, load_guarded
 from refork.cluster.run_folder import create
 from refork.cluster.training import prepare, train
 from refork.envs.forkable import BadInput
-from refork.envs.log_spec import Limit
+from refork.envs.log_spec import ActionSpec, Limit, LogSpec, ObservationSpec
 from refork.replay.transitions import save
 from refork.scripts.bench.coupling_runs import Silent
 from refork.trainers.config import JobConfig
@@ -64,10 +65,30 @@ def test_vetoes_are_appended_to_a_file_and_rules_hold(tmp_path: Path) -> None:
     assert all(line["action"] == 1 and "none of them" in line["reason"] for line in lines)
 
 
-def test_what_cannot_be_loaded_or_written_is_said(tmp_path: Path) -> None:
-    broken = tmp_path / "x.npz"
-    broken.write_bytes(b"no")
-    with pytest.raises(BadInput, match="not an exported guarded policy"):
-        load_guarded(broken)
+def test_joint_doses_are_named_by_their_levels(tmp_path: Path) -> None:
+    """One state; the policy gives dose 22 of 25, the log has dose 7 alone."""
+    action = ActionSpec("discrete", (25,), ("a:iv x a:vaso",))
+    spec = LogSpec("refork/SyntheticCohort-v0", ObservationSpec("states", 1), action, "survival")
+    density = fit_density(spec, np.zeros(50, np.int64), np.full((50, 1), 7), 5.0, 10, 0).arrays()
+    weights = {f"weights/guardian.{name}": array for name, array in density.items()}
+    policy = np.eye(25, dtype=np.float32)[None, None, 22]
+    head = json.dumps({"spec": spec.to_json(), "seeds": 1})
+    np.savez(tmp_path / NAME, head=np.array(head), **{"weights/logits.table.rows": policy}, **weights)  # type: ignore[arg-type]
+    decision = load_guarded(tmp_path / NAME).act([0])
+    assert (decision.recommended, decision.action) == (22, 7)
+    assert decision.reason.startswith("iv 4, vaso 2 vetoed: ")
+    assert decision.reason.endswith("clinicians' usual iv 1, vaso 2 instead")
+
+
+@pytest.mark.parametrize("content", [b"no", b"PK\x03\x04 cut off", b"", b"\x93NUMPY"])
+def test_what_is_no_exported_policy_is_said(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(content)
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    for name in ("x.npz", "x.npy"):
+        with pytest.raises(BadInput, match="not an exported guarded policy"):
+            load_guarded(tmp_path / name)
+
+
+def test_vetoes_need_a_place(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be written"):
         VetoFile(tmp_path / "nowhere" / "vetoes.jsonl")
