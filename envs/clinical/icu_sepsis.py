@@ -160,9 +160,9 @@ class IcuSepsis:
 def play(policy: np.ndarray, patients: int, rng: np.random.Generator) -> Courses:
     """Play patients from the start to their ends under `policy` (716, 25)."""
     leads, chooses = _leads(), RowSampler.of(policy)
-    here = RowSampler.of(tables().start).draw(np.zeros(patients, np.int64), rng.random(patients))
-    going = np.arange(patients)
-    states, actions, lengths = [here], [], np.zeros(patients, np.int64)
+    starts, going = tables().start, np.arange(patients)
+    states: list[np.ndarray] = [rng.choice(len(starts), patients, p=starts).astype(np.int32)]
+    actions, lengths = [], np.zeros(patients, np.int64)
     while len(going):
         here, chosen = states[-1].copy(), np.zeros(patients, np.int8)
         chosen[going] = chooses.draw(here[going], rng.random(len(going)))

@@ -86,7 +86,7 @@ class PatientEnv(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """`options` are Gymnasium's; there are none."""
         super().reset(seed=seed)
-        drawn = _drawn(self._model.start, self.np_random)
+        drawn = _start(self._model, self.np_random)
         self._state, self._t = drawn if self._first is None else self._first, 0
         self._key = int(self.np_random.integers(KEYS))
         return self._observation(), {}
@@ -136,7 +136,10 @@ class PatientEnv(gym.Env[Any, Any]):
     @property
     def state_id(self) -> str:
         """Of the model, the step and the whole state, also of what is hidden; not of noise yet to come."""
-        return hashlib.sha256(f"{self._root}/{self._t}/{self._state}".encode()).hexdigest()
+        return self._id(self._state, self._t)
+
+    def _id(self, state: int, t: int) -> str:
+        return hashlib.sha256(f"{self._root}/{t}/{state}".encode()).hexdigest()
 
     def snapshot(self) -> StateRef:
         place = {"state": int(self._state), "step": self._t, "noise": self._key}
@@ -148,14 +151,10 @@ class PatientEnv(gym.Env[Any, Any]):
         for name, value in self._model.identity.items():
             if (other := payload.get("model", {}).get(name)) != value:
                 raise StateMismatch(f"the reference is of another model: its {name} is {other}, here it is {value}")
-        before = self._state, self._t
-        self._state, self._t = int(payload["state"]), int(payload["step"])
-        if self.state_id != ref.state_id or not 0 <= self._state < len(self._model.ends):
-            found = self.state_id
-            self._state, self._t = before
-            raise StateMismatch(
-                f"step {payload['step']} restored is {found[:12]}, the reference names {ref.state_id[:12]}"
-            )
+        state, t = int(payload["state"]), int(payload["step"])
+        if (found := self._id(state, t)) != ref.state_id:
+            raise StateMismatch(f"step {t} restored is {found[:12]}, the reference names {ref.state_id[:12]}")
+        self._state, self._t = state, t
         self._key = int(payload["noise"]) if noise == "same" else int(self.np_random.integers(KEYS))
         return self._observation()
 
@@ -167,9 +166,8 @@ class PatientEnv(gym.Env[Any, Any]):
         """Nothing is held."""
 
 
-def _drawn(probabilities: np.ndarray, rng: np.random.Generator) -> int:
-    cumulative = np.cumsum(probabilities)
-    return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+def _start(model: PatientModel, rng: np.random.Generator) -> int:
+    return int(rng.choice(len(model.start), p=model.start))
 
 
 def _first_state(model: PatientModel, task: str) -> int | None:
@@ -179,4 +177,4 @@ def _first_state(model: PatientModel, task: str) -> int | None:
     prefix, _, number = str(task).partition("-")
     if prefix != "patient" or not number.isdecimal():
         raise BadInput(f"task {task!r} is no patient: expected 'any' or 'patient-NUMBER', e.g. 'patient-17'")
-    return _drawn(model.start, np.random.default_rng([17, int(number)]))
+    return _start(model, np.random.default_rng([17, int(number)]))

@@ -12,7 +12,6 @@ from refork.envs.clinical.sepsis_scm_rules import (
     SIGNS,
     STATES,
     TREATED,
-    VITALS,
     flags_after,
     rewards,
     rules,
@@ -49,18 +48,6 @@ class ExactModel:
         moved = moved.reshape(2, HALF, HALF)
         moved[self.ends.reshape(2, HALF)] = 0
         return moved
-
-    def transitions(self) -> np.ndarray:
-        """(1440, 8, 1440): the whole tensor, 133 MB; an end leads to itself."""
-        tensor = np.zeros((STATES, ACTIONS, STATES))
-        for action in range(ACTIONS):
-            policy = np.broadcast_to(np.eye(ACTIONS)[action], (STATES, ACTIONS))
-            for half, moved in enumerate(self.steps(policy)):
-                part = slice(half * HALF, (half + 1) * HALF)
-                tensor[part, action, part] = moved
-        ends = np.flatnonzero(self.ends)
-        tensor[ends, :, ends] = 1
-        return tensor
 
     def values(self, policy: np.ndarray, gamma: float = 1.0, horizon: int = HORIZON) -> np.ndarray:
         """(1440,): expected return of `horizon` steps from each state."""
@@ -113,11 +100,10 @@ class ExactModel:
 @cache
 def exact_model(published_glucose: bool = False) -> ExactModel:
     """One for each version of the rules."""
-    tables = rules(published_glucose).tables
+    tables = rules(published_glucose)
     signs = np.stack(
         [reduce(np.kron, [table[where] for table in tables]) for where in np.ndindex(2, TREATED, ACTIONS)]
     ).reshape(2, TREATED, ACTIONS, SIGNS, SIGNS)
-    assert len(tables) == len(VITALS)
     ordered = [np.moveaxis(start(), 1, 2), np.broadcast_to(rewards().T, (2, SIGNS, TREATED))]
     return ExactModel(signs, *(part.reshape(STATES) for part in ordered))
 

@@ -12,7 +12,6 @@ vasopressor: another order than that of the flags.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -35,15 +34,6 @@ START_GLUCOSE = ([0.05, 0.15, 0.6, 0.15, 0.05], [0.01, 0.05, 0.15, 0.6, 0.19])
 """Without and with diabetes."""
 
 Moves = Sequence[tuple[int, int, float]]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a step does to each vital sign: tables (diabetes 2, flags 8, action 8, level, next level)."""
-
-    tables: tuple[np.ndarray, ...]
-    """In the order of VITALS."""
-    published_glucose: bool
 
 
 def flags_after(action: np.ndarray) -> np.ndarray:
@@ -78,15 +68,18 @@ def start() -> np.ndarray:
 
 
 @cache
-def rules(published_glucose: bool = False) -> Rules:
-    """`published_glucose`: without diabetes glucose goes *up* to min(1, level + 1), as the published code has it."""
+def rules(published_glucose: bool = False) -> tuple[np.ndarray, ...]:
+    """What a step does to each vital sign, in the order of VITALS: (diabetes 2, flags 8, action 8, level, next level).
+
+    `published_glucose`: without diabetes glucose goes *up* to min(1, level + 1), as the published code has it.
+    """
     tables = tuple(np.zeros((2, TREATED, ACTIONS, n, n)) for n in VITALS.values())
     for diabetes in range(2):
         for flags in range(TREATED):
             for action in range(ACTIONS):
                 for table, steps in zip(tables, _steps(diabetes, flags, action, published_glucose), strict=True):
                     table[diabetes, flags, action] = np.linalg.multi_dot([np.eye(table.shape[-1]), *steps])
-    return Rules(tables, published_glucose)
+    return tables
 
 
 def _steps(diabetes: int, flags: int, action: int, published: bool) -> list[list[np.ndarray]]:

@@ -36,8 +36,7 @@ def draw_noise(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 def draw_starts(rng: np.random.Generator, patients: int) -> np.ndarray:
     """(patients,): full states that they begin in."""
-    cumulative = np.cumsum(exact_model().start)
-    return np.searchsorted(cumulative, rng.random(patients) * cumulative[-1], side="right")
+    return rng.choice(STATES, patients, p=exact_model().start)
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def _leads(published_glucose: bool) -> Leads:
     diabetes, rest = np.divmod(every, SIGNS * TREATED)
     signs, flags = np.divmod(rest, TREATED)
     actions = np.tile(np.arange(ACTIONS), STATES)
-    tables, now = rules(published_glucose).tables, levels()[signs].T
+    tables, now = rules(published_glucose), levels()[signs].T
     with np.errstate(divide="ignore"):
         scores = [np.log(table[diabetes, flags, actions, level]) for table, level in zip(tables, now, strict=True)]
     return Leads(np.concatenate(scores, -1), diabetes * SIGNS * TREATED + flags_after(actions))

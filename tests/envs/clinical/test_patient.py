@@ -15,6 +15,8 @@ from refork.envs.clinical.sepsis_scm_exact import exact_model
 from refork.envs.forkable import BadInput, ForkableEnv, Reward, StateMismatch, StateRef
 from refork.envs.registry import make_env
 
+from tests.envs.clinical.whole_tensor import transitions
+
 ICU, SCM = "refork/IcuSepsis-v0", "refork/SepsisSCM-v0"
 BOTH = pytest.mark.parametrize("env_id", [ICU, SCM])
 
@@ -158,7 +160,7 @@ def test_playing_patients_is_the_simulator(env_id: str, actions: int) -> None:
 def test_one_step_of_a_patient_has_the_probabilities_of_the_table(env_id: str, actions: int) -> None:
     env = opened(env_id, **({"hide": ()} if env_id == SCM else {}))
     ref = after(env, 1)
-    tensor = exact_model().transitions() if env_id == SCM else tables().transitions
+    tensor = transitions(exact_model()) if env_id == SCM else tables().transitions
     here, action = int(env.restore(ref)), 5 % actions
     found = np.zeros(tensor.shape[-1])
     for _ in range(3000):

@@ -11,6 +11,8 @@ from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogArrays
 from refork.replay.transitions import of
 
+from tests.envs.clinical.whole_tensor import transitions
+
 ID = "refork/SepsisSCM-v0"
 
 
@@ -59,7 +61,7 @@ def test_every_step_of_a_log_is_a_step_of_the_model(behaviour: str) -> None:
     """Each transition leads to the row after it, with a probability above 0; a log shifted by one row fails."""
     simulator = SepsisScm((), strength=3.0)
     log = simulator.log(behaviour, 300, 4)
-    tensor, here = exact_model().transitions(), rows(log)
+    tensor, here = transitions(exact_model()), rows(log)
     before, after = log.observations[here], log.observations[here + 1]
     assert (tensor[before, log.actions[:, 0], after] > 0).all()
     assert (tensor[before[:-1], log.actions[:-1, 0], after[1:]] > 0).mean() < 0.9

@@ -8,6 +8,8 @@ from refork.envs.clinical.sepsis_scm_exact import best_policy, exact_model
 from refork.envs.clinical.sepsis_scm_rules import ACTIONS, STATES, flags_after, levels, rewards, rules, start
 from refork.envs.clinical.sepsis_scm_sampling import draw_noise, draw_starts, next_states, play
 
+from tests.envs.clinical.whole_tensor import transitions
+
 ANTIBIOTICS, VENTILATION, VASOPRESSOR = 4, 2, 1  # bits of an action
 HAD_ANTIBIOTICS, HAD_VASOPRESSOR, HAD_VENTILATION = 4, 2, 1  # bits of the flags
 HEART, PRESSURE, OXYGEN, GLUCOSE = range(4)
@@ -49,11 +51,11 @@ def state(diabetes: int, heart: int, pressure: int, oxygen: int, glucose: int, f
     ],
 )
 def test_a_step_by_hand(sign: int, diabetes: int, flags: int, action: int, level: int, expected: list[float]) -> None:
-    assert rules().tables[sign][diabetes, flags, action, level] == pytest.approx(expected, abs=1e-12)
+    assert rules()[sign][diabetes, flags, action, level] == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_published_mistake_moves_glucose_up_to_one_and_nothing_else() -> None:
-    fixed, published = rules().tables, rules(published_glucose=True).tables
+    fixed, published = rules(), rules(published_glucose=True)
     assert published[GLUCOSE][0, 0, 0, 3] == pytest.approx([0, 0.1, 0.1, 0.8, 0])
     assert published[GLUCOSE][0, 0, 0, 0] == pytest.approx([0.9, 0.1, 0, 0, 0])
     assert (published[GLUCOSE][1] == fixed[GLUCOSE][1]).all()
@@ -88,7 +90,7 @@ def test_the_start_is_untreated_alive_and_redrawn_with_its_diabetes() -> None:
 
 
 def test_the_tensor_is_a_distribution_and_ends_stay() -> None:
-    tensor = exact_model().transitions()
+    tensor = transitions(exact_model())
     assert tensor.shape == (STATES, ACTIONS, STATES)
     assert np.allclose(tensor.sum(-1), 1)
     ends = np.flatnonzero(exact_model().ends)
@@ -98,7 +100,7 @@ def test_the_tensor_is_a_distribution_and_ends_stay() -> None:
 @pytest.mark.parametrize("published", [False, True])
 def test_simulated_frequencies_are_those_of_the_tensor(published: bool) -> None:
     rng = np.random.default_rng(0)
-    tensor, draws = exact_model(published).transitions(), 20_000
+    tensor, draws = transitions(exact_model(published)), 20_000
     going = np.flatnonzero(~exact_model(published).ends)
     for here, action in zip(rng.choice(going, 25), rng.integers(8, size=25), strict=True):
         noise = draw_noise(rng, draws)
@@ -139,7 +141,7 @@ def test_the_value_is_what_visits_and_transitions_say() -> None:
     """Forward over the plain tensor, against backward over the blocks."""
     model, rng = exact_model(), np.random.default_rng(1)
     policy = rng.dirichlet(np.ones(ACTIONS), STATES)
-    tensor = model.transitions()
+    tensor = transitions(model)
     moved = np.einsum("sa,sap->sp", policy, tensor)
     here, value = model.start.copy(), 0.0
     visits = model.visits(policy)
