@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,19 +21,21 @@ class Candidates:
     """(..., C): of each under the distribution that it was drawn from."""
 
 
-@torch.no_grad()
-def draw_candidates(uniform: Tensor, noise: Tensor, means: list[Tensor], log_std: float) -> Candidates:
-    """A third each: uniform ones, then ones of the policies tanh(mean + std * noise), densities of their own.
+def uniform_candidates(uniform: Tensor) -> Candidates:
+    """`uniform`: (..., C, d) in [0, 1)."""
+    dimensions = uniform.shape[-1]
+    return Candidates(uniform * 2 - 1, torch.full(uniform.shape[:-1], -dimensions * math.log(2)))
 
-    `uniform`: (..., C, d) in [0, 1); `noise`: (..., len(means) * C, d), standard normal; `means`: (..., d) each.
-    """
-    count, dimensions = uniform.shape[-2:]
-    actions, densities = [uniform * 2 - 1], [torch.full(uniform.shape[:-1], -dimensions * math.log(2))]
-    for mean, drawn in zip(means, noise.split(count, -2), strict=True):
-        found, density = sample(mean[..., None, :], torch.tensor(log_std), drawn)
-        actions.append(found)
-        densities.append(density)
-    return Candidates(torch.cat(actions, -2), torch.cat(densities, -1))
+
+@torch.no_grad()
+def policy_candidates(mean: Tensor, log_std: Tensor, noise: Tensor) -> Candidates:
+    """tanh(mean + std * noise); mean and log_std (..., d), `noise` (..., C, d), standard normal."""
+    return Candidates(*sample(mean[..., None, :], log_std[..., None, :], noise))
+
+
+def together(parts: Sequence[Candidates]) -> Candidates:
+    """Of the same members and states, one after the other."""
+    return Candidates(torch.cat([p.actions for p in parts], -2), torch.cat([p.log_density for p in parts], -1))
 
 
 def weigh(values: Tensor, log_density: Tensor) -> Tensor:

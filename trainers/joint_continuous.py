@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from refork.agents.joint_q import CentralQ, CentralView, split_agents
 from refork.trainers.agent_batch import AgentBatch, by_agent
-from refork.trainers.candidates import Candidates, draw_candidates
+from refork.trainers.candidates import Candidates, policy_candidates, together, uniform_candidates
 from refork.trainers.joint_batch import joint_observations
 from refork.trainers.joint_config import JointConfig
 from refork.trainers.joint_loss import policy_terms, twin_minimum, twin_terms
@@ -67,11 +67,16 @@ class JointContinuousTrainer(OfflineTrainer[Config]):
 
     @torch.no_grad()
     def _candidates(self, means: Tensor, own: AgentBatch) -> Candidates:
+        """A third each: uniform ones, the policy's, and those of the next observation's policy."""
         _, b, n, d = means.shape
         count = self.config.candidates
         following = self._actors(self.networks, own.next_observations)
-        uniform, noise = self.uniform(b, n, count, d), self.normal(b, n, 2 * count, d)
-        return draw_candidates(uniform, noise, [means, following], math.log(self.config.candidate_std))
+        log_std = torch.full((d,), math.log(self.config.candidate_std))
+        anywhere = uniform_candidates(self.uniform(b, n, count, d))
+        here, next_ = self.normal(b, n, 2 * count, d).split(count, -2)
+        return together(
+            [anywhere, policy_candidates(means, log_std, here), policy_candidates(following, log_std, next_)]
+        )
 
     @torch.no_grad()
     def _targets(self, batch: Batch, own: AgentBatch) -> Tensor:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from refork.agents.multiplier import Multiplier
 from refork.agents.squashed import SquashedGaussian, sample
 from refork.trainers.agent_batch import AgentBatch, by_agent
+from refork.trainers.candidates import Candidates, policy_candidates, together, uniform_candidates
 from refork.trainers.cql.config import AlgorithmConfig
 from refork.trainers.cql.loss import CQLTerms, continuous_loss, multiplier_loss, policy_loss, soft_target
 from refork.trainers.cql.weight import alpha_networks, alpha_objectives, alpha_of
 from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, OfflineTrainer
 from torch import Tensor, nn
-
-
-class Drawn(NamedTuple):
-    """N actions for each of B observations."""
-
-    actions: Tensor
-    """(K, B, N, d) in [-1, 1]."""
-    densities: Tensor
-    """(K, B, N): logarithm of the density that each was drawn from."""
 
 
 class ContinuousTrainer(OfflineTrainer[AlgorithmConfig]):
@@ -60,34 +50,32 @@ class ContinuousTrainer(OfflineTrainer[AlgorithmConfig]):
 
     def _critic_terms(self, batch: AgentBatch, temperature: Tensor) -> CQLTerms:
         uniform, own, following = self._candidates(batch)
-        actions = torch.cat([batch.actions[:, :, None], uniform.actions, own.actions, following.actions[:, :, 1:]], 2)
-        densities = torch.cat([uniform.densities, own.densities, following.densities[:, :, 1:]], 2)
+        others = together([uniform, own, Candidates(following.actions[:, :, 1:], following.log_density[:, :, 1:])])
+        actions = torch.cat([batch.actions[:, :, None], others.actions], 2)
         values = self._values(self.networks["q"], batch.observations, actions)
         targets = self._targets(batch, following, temperature)
-        return continuous_loss(
-            values[..., 0], targets, values[..., 1:], densities, alpha_of(self.config, self.networks)
-        )
+        alpha = alpha_of(self.config, self.networks)
+        return continuous_loss(values[..., 0], targets, values[..., 1:], others.log_density, alpha)
 
-    @torch.no_grad()
-    def _candidates(self, batch: AgentBatch) -> tuple[Drawn, Drawn, Drawn]:
+    def _candidates(self, batch: AgentBatch) -> tuple[Candidates, Candidates, Candidates]:
         """Uniform ones, the policy's, and those of the next observation's policy (the target's own is the first)."""
-        k, b, d, n = *batch.actions.shape, self.config.samples
-        uniform = self._members(self.uniform(self.spec.action.agents, b, n, d)) * 2 - 1
+        _, b, d, n = *batch.actions.shape, self.config.samples
         return (
-            Drawn(uniform, torch.full((k, b, n), -d * math.log(2))),
+            uniform_candidates(self._members(self.uniform(self.spec.action.agents, b, n, d))),
             self._draw(batch, batch.observations, n),
             self._draw(batch, batch.next_observations, n + 1),
         )
 
-    def _draw(self, batch: AgentBatch, observations: Tensor, count: int) -> Drawn:
+    @torch.no_grad()
+    def _draw(self, batch: AgentBatch, observations: Tensor, count: int) -> Candidates:
         mean, log_std = self.networks["policy"](observations)
-        return Drawn(*sample(mean[:, :, None], log_std[:, :, None], self._normal(batch, count)))
+        return policy_candidates(mean, log_std, self._normal(batch, count))
 
     @torch.no_grad()
-    def _targets(self, batch: AgentBatch, following: Drawn, temperature: Tensor) -> Tensor:
+    def _targets(self, batch: AgentBatch, following: Candidates, temperature: Tensor) -> Tensor:
         values = self._values(self.targets["q"], batch.next_observations, following.actions[:, :, :1])[..., 0]
         weight = temperature[:, None] if self.config.soft_target else 0.0
-        return soft_target(batch.rewards, batch.discounts, values, following.densities[:, :, 0], weight)
+        return soft_target(batch.rewards, batch.discounts, values, following.log_density[:, :, 0], weight)
 
     def _values(self, network: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
         """Both critics on N actions an observation: (K, B, ...), (K, B, N, d) -> (K, 2, B, N)."""

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from refork.trainers.candidates import draw_candidates, weigh
+from refork.trainers.candidates import policy_candidates, together, uniform_candidates, weigh
 from refork.trainers.macql.loss import all_joint, joint_gap, policy_joint, uniform_joint
 
 
@@ -66,9 +66,10 @@ def test_candidates_of_continuous_actions_estimate_the_integral() -> None:
     generator = torch.Generator().manual_seed(2)
     count = 20000
     uniform = torch.rand((count, 1), generator=generator)
-    noise = torch.randn((2 * count, 1), generator=generator)
-    means = [torch.tensor([0.4]), torch.tensor([-0.3])]
-    found = draw_candidates(uniform, noise, means, math.log(1.2))
+    noise = torch.randn((2, count, 1), generator=generator)
+    log_std = torch.tensor([math.log(1.2)])
+    drawn = [policy_candidates(torch.tensor([mean]), log_std, noise[i]) for i, mean in enumerate((0.4, -0.3))]
+    found = together([uniform_candidates(uniform), *drawn])
     assert found.actions.shape == (3 * count, 1)
     exact = math.log((math.exp(1.5) - math.exp(-1.5)) / 1.5)  # of the integral of exp(1.5 a) over [-1, 1]
     for part in range(3):
