@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, ActionSpec, LogSpec, ObservationSpec
-from refork.envs.multi.rollout import Draw, sample
+from refork.envs.multi.rollout import Draw, sampling
 from refork.envs.multi.skill import SkilledSimulator, aim
 
 MOVES = np.array([-1, -0.5, -0.1, -0.05, -0.01, 0, 0.01, 0.05, 0.1, 0.5, 1])
@@ -95,8 +95,7 @@ class Line:
         return act
 
     def draw(self, skill: float) -> Draw:
-        act = self.act(skill)
-        return lambda observations, rng: sample(act(observations, None), rng)
+        return sampling(self.act(skill), self.spec.action)
 
 
 def ranks(positions: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from refork.envs.log_spec import Act
 from refork.envs.multi.particles import DAMPING, DIRECTIONS, DT, SENSITIVITY, Actions, Particles
-from refork.envs.multi.rollout import Draw, sample
+from refork.envs.multi.rollout import Draw, sampling
 from refork.envs.multi.skill import SkilledSimulator, aim
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import truncnorm
@@ -60,7 +60,7 @@ class Navigation(Particles):
 
     def draw(self, skill: float) -> Draw:
         if self.spec.action.kind == "discrete":
-            return lambda observations, rng: sample(self._probabilities(observations, skill), rng)
+            return sampling(lambda observations, _allowed: self._probabilities(observations, skill), self.spec.action)
         return lambda observations, rng: spread_around(steering(observations, self.n, aim(skill)), skill, rng)
 
 

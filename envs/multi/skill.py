@@ -57,10 +57,10 @@ class SkilledSimulator:
     def medium_skill(self) -> float:
         """The skill whose return lies half way between those of random and expert, by bisection on common starts."""
         low, high = 0.0, 1.0
-        worst, best = (self._return(skill) for skill in (low, high))
+        half_way = sum(self.reference) / 2
         for _ in range(8):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._return(middle) < (worst + best) / 2 else (low, middle)
+            low, high = (middle, high) if self._return(middle) < half_way else (low, middle)
         return (low + high) / 2
 
     def _return(self, skill: float) -> float:

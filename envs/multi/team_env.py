@@ -6,7 +6,7 @@ import hashlib
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -26,9 +26,6 @@ class TeamEnv(ParallelEnv[str, np.ndarray, Any]):
     Moves have no randomness of their own, so `noise` makes no difference when a state is restored; starts are drawn
     from a generator that `reset(seed=...)` seeds.
     """
-
-    prefix: ClassVar[str]
-    """Of the names of its tasks."""
 
     def __init__(self, task: str, spec: LogSpec) -> None:
         self.task, self.spec = task, spec
@@ -97,8 +94,11 @@ class TeamEnv(ParallelEnv[str, np.ndarray, Any]):
     @property
     def state_id(self) -> str:
         """Of the task, the step, the state and what was earned."""
-        sha = hashlib.sha256(f"{self.task}/{self._t}/{self._earned!r}".encode())
-        for name, value in sorted(self._arrays().items()):
+        return self._id(self._t, self._earned, self._arrays())
+
+    def _id(self, t: int, earned: float, arrays: Arrays) -> str:
+        sha = hashlib.sha256(f"{self.task}/{t}/{earned!r}".encode())
+        for name, value in sorted(arrays.items()):
             sha.update(name.encode() + np.ascontiguousarray(value).tobytes())
         return sha.hexdigest()
 
@@ -111,12 +111,12 @@ class TeamEnv(ParallelEnv[str, np.ndarray, Any]):
         payload = ref.payload
         if payload.get("task") != self.task:
             raise StateMismatch(f"the reference is of the task {payload.get('task')}, here it is {self.task}")
-        self._t, self._earned = int(payload["t"]), float(payload["earned"])
-        self._become({name: np.array(value) for name, value in payload["arrays"].items()}, self._t)
-        if self.state_id != ref.state_id:
-            raise StateMismatch(
-                f"step {self._t} restored is {self.state_id[:12]}, the reference names {ref.state_id[:12]}"
-            )
+        t, earned = int(payload["t"]), float(payload["earned"])
+        arrays = {name: np.array(value) for name, value in payload["arrays"].items()}
+        if (found := self._id(t, earned, arrays)) != ref.state_id:
+            raise StateMismatch(f"step {t} restored is {found[:12]}, the reference names {ref.state_id[:12]}")
+        self._t, self._earned = t, earned
+        self._become(arrays, t)
         self.agents = [] if self._t == self.spec.horizon else list(self.possible_agents)
         return self._observations()
 

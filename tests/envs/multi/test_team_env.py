@@ -139,13 +139,20 @@ def _later(payload: dict[str, Any]) -> None:
 
 @each_task
 @pytest.mark.parametrize("change", [_moved, _richer, _later])
-def test_a_state_that_is_not_its_id_is_a_mismatch(task: str, change: Callable[[dict[str, Any]], None]) -> None:
+def test_a_state_that_is_not_its_id_is_a_mismatch_and_leaves_the_environment_alone(
+    task: str, change: Callable[[dict[str, Any]], None]
+) -> None:
     env = TASKS[task](task)
     played(env, 4)
     payload = json.loads(json.dumps(env.snapshot().payload))
     change(payload)
+    wrong = StateRef(env.state_id, payload)
+    played(env, 2, seed=1)
+    before = env.state_id
     with pytest.raises(StateMismatch, match=r"step \d restored is"):
-        env.restore(StateRef(env.state_id, payload))
+        env.restore(wrong)
+    assert env.state_id == before
+    assert len(rest(env)) == env.spec.horizon - 2
 
 
 def test_a_reference_of_another_task_is_named() -> None:
