@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -201,6 +201,17 @@ def check_fits(config: OfflineConfig, spec: LogSpec) -> None:
             f"trainer.kind: {config.kind} learns from logs of {' or '.join(config.observes)}; "
             f"this one is of {spec.observation.kind}"
         )
+
+
+def by_actions(
+    discrete: type[OfflineTrainer[Config]], continuous: type[OfflineTrainer[Config]]
+) -> Callable[[Config, LogNetworks, int], OfflineTrainer[Config]]:
+    """`Trainer` of an algorithm that has one for either kind of actions: it makes the one for the log's."""
+
+    def make(config: Config, networks: LogNetworks, seed: int) -> OfflineTrainer[Config]:
+        return (discrete if networks.spec.action.kind == "discrete" else continuous)(config, networks, seed)
+
+    return make
 
 
 def _member_means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

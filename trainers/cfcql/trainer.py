@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from refork.agents.joint_q import split_agents
-from refork.agents.q_networks import LogNetworks
 from refork.agents.squashed import SquashedGaussian, log_density
 from refork.trainers.bc.loss import discrete_loss, gaussian_loss
 from refork.trainers.candidates import weigh
@@ -11,7 +10,7 @@ from refork.trainers.cfcql.config import AlgorithmConfig
 from refork.trainers.cfcql.loss import agent_weights, candidate_divergence, counterfactual_gap, divergence
 from refork.trainers.joint_continuous import JointContinuousTrainer, TwinSight
 from refork.trainers.joint_discrete import JointDiscreteTrainer, Sight
-from refork.trainers.offline import Objective
+from refork.trainers.offline import Objective, by_actions
 from torch import Tensor, nn
 
 
@@ -52,7 +51,4 @@ class ContinuousTrainer(JointContinuousTrainer[AlgorithmConfig]):
         return gap, [Objective(("behaviour",), clone)]
 
 
-def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> DiscreteTrainer | ContinuousTrainer:
-    """As the log's actions are."""
-    made = DiscreteTrainer if networks.spec.action.kind == "discrete" else ContinuousTrainer
-    return made(config, networks, seed)
+Trainer = by_actions(DiscreteTrainer, ContinuousTrainer)

@@ -6,21 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from refork.agents.head_pass import HeadPass
-from refork.agents.q_networks import LogNetworks
 from refork.trainers.agent_batch import by_agent
 from refork.trainers.cql.config import AlgorithmConfig
 from refork.trainers.cql.continuous import ContinuousTrainer
 from refork.trainers.cql.loss import cql_loss, double_q_target
 from refork.trainers.cql.weight import alpha_networks, alpha_objectives, alpha_of
 from refork.trainers.log_batch import Batch
-from refork.trainers.offline import Objective, OfflineTrainer
+from refork.trainers.offline import Objective, OfflineTrainer, by_actions
 from torch import nn
-
-
-def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> OfflineTrainer[AlgorithmConfig]:
-    """As the log's actions are."""
-    made = DiscreteTrainer if networks.spec.action.kind == "discrete" else ContinuousTrainer
-    return made(config, networks, seed)
 
 
 class DiscreteTrainer(OfflineTrainer[AlgorithmConfig]):
@@ -44,3 +37,6 @@ class DiscreteTrainer(OfflineTrainer[AlgorithmConfig]):
 
     def weights(self) -> dict[str, np.ndarray]:
         return self.networks["q"].acting_arrays("q")  # type: ignore[operator]
+
+
+Trainer = by_actions(DiscreteTrainer, ContinuousTrainer)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import torch
-from refork.agents.q_networks import LogNetworks
 from refork.trainers.candidates import weigh
 from refork.trainers.cql.loss import masked
 from refork.trainers.joint_continuous import JointContinuousTrainer, TwinSight
 from refork.trainers.joint_discrete import JointDiscreteTrainer, Sight
 from refork.trainers.macql.config import AlgorithmConfig
 from refork.trainers.macql.loss import all_joint, joint_gap, policy_joint, uniform_joint
-from refork.trainers.offline import Objective
+from refork.trainers.offline import Objective, by_actions
 from torch import Tensor
 
 
@@ -53,7 +52,4 @@ class ContinuousTrainer(JointContinuousTrainer[AlgorithmConfig]):
         return joint_gap(weigh(sight.view.of(actions), log_density), sight.logged), []
 
 
-def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> DiscreteTrainer | ContinuousTrainer:
-    """As the log's actions are."""
-    made = DiscreteTrainer if networks.spec.action.kind == "discrete" else ContinuousTrainer
-    return made(config, networks, seed)
+Trainer = by_actions(DiscreteTrainer, ContinuousTrainer)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from refork.agents.q_networks import LogNetworks
 from refork.trainers.agent_batch import by_agent
 from refork.trainers.cql.continuous import ContinuousTrainer as ContinuousCQL
 from refork.trainers.cql.trainer import DiscreteTrainer as DiscreteCQL
 from refork.trainers.log_batch import Batch
-from refork.trainers.offline import Objective
+from refork.trainers.offline import Objective, by_actions
 from refork.trainers.omar.config import AlgorithmConfig
 from refork.trainers.omar.loss import rectified, rectified_softmax, search
 from torch import Tensor, nn
@@ -66,7 +65,4 @@ class ContinuousTrainer(ContinuousCQL):
         return (acts - best).square().sum(-1).mean(-1)
 
 
-def Trainer(config: AlgorithmConfig, networks: LogNetworks, seed: int) -> DiscreteTrainer | ContinuousTrainer:
-    """As the log's actions are."""
-    made = DiscreteTrainer if networks.spec.action.kind == "discrete" else ContinuousTrainer
-    return made(config, networks, seed)
+Trainer = by_actions(DiscreteTrainer, ContinuousTrainer)
