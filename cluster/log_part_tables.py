@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from refork.cluster.log_doses import maker_names
 from refork.replay.support import DoseBin
 from rich.table import Table
 
@@ -13,44 +14,65 @@ if TYPE_CHECKING:
     from refork.cluster.log_report import Judged, LogReport
 
 
-def models_table(report: LogReport) -> Table:
-    names = ("converged", "last change", "values", "can be", "TD rms", "TD mean")
-    table = Table("FQE", *names, title="Models of Q, over all policies; temporal differences of patients held out")
+def without_empty(
+    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], legend: Mapping[str, str] | None = None
+) -> list[Table]:
+    """A table of those columns in which something is defined; none when that is the first one alone.
+
+    `legend`: what columns mean, or other words about the table.
+    """
+    kept = [i for i in range(len(names)) if not i or any(row[i] != "-" for row in rows)]
+    if len(kept) < 2:
+        return []
+    left_out = {name for i, name in enumerate(names) if i not in kept}
+    meant = [f"{name}: {words}" for name, words in (legend or {}).items() if name not in left_out]
+    table = Table(*(names[i] for i in kept), title=title, caption="; ".join(meant) or None)
+    for row in rows:
+        table.add_row(*(row[i] for i in kept))
+    return [table]
+
+
+def models_tables(report: LogReport) -> list[Table]:
+    names = ("FQE", "converged", "last change", "values", "can be", "TD rms", "TD mean")
+    rows = []
     methods = dict.fromkeys(method for row in report.judged for method in row.models)
     for method in methods:
         found = [row.models[method] for row in report.judged if method in row.models]
         curves = [curve for f in found for curve in f.curves if len(curve) > 1]
-        change = max((abs(c[-1][1] - c[-2][1]) for c in curves), default=float("nan"))
+        changes = [abs(c[-1][1] - c[-2][1]) for c in curves]
         low, high = min(f.lowest for f in found), max(f.highest for f in found)
-        table.add_row(
+        cells = (
             method,
             f"{sum(f.converged for f in found)} of {len(found)}",
-            f"{change:.1e}",
+            f"{max(changes):.1e}" if changes else "-",
             f"{low:.3g} to {high:.3g}",
             f"{found[0].bounds[0]:.3g} to {found[0].bounds[1]:.3g}",
             f"{max(f.td_rms for f in found):.3g}",
             f"{max((f.td_mean for f in found), key=abs):.1e}",
         )
-    return table
+        rows.append(cells)
+    return without_empty("Models of Q, over all policies; temporal differences of patients held out", names, rows)
 
 
 def behaviour_tables(report: LogReport) -> list[Table]:
     behaviour = report.part.behaviour
-    head = Table("decision maker", "NLL", "NLL of shares", "ECE", title=f"Who acted: {behaviour.kind}")
-    names = report.part.log.spec.action.names
-    for i, found in enumerate(behaviour.calibration):
-        name = names[i] if i < len(names) else str(i)
-        head.add_row(name, f"{found.nll:.4f}", f"{found.nll_marginal:.4f}", f"{found.ece:.4f}")
-    if not behaviour.calibration:
-        head.add_row("all", f"{behaviour.nll:.4f}", "-", "not defined: continuous")
-    head.caption = f"used for weights: {report.part.source}"
-    return [head, *(_reliability(report, i) for i in range(len(behaviour.calibration)))]
+    rows = [
+        (name, f"{found.nll:.4f}", f"{found.nll_marginal:.4f}", f"{found.ece:.4f}")
+        for name, found in zip(maker_names(report.part.log.spec.action), behaviour.calibration, strict=False)
+    ]
+    continuous = [("all", f"{behaviour.nll:.4f}", "-", "-")]
+    head = without_empty(
+        f"Who acted: {behaviour.kind}",
+        ("decision maker", "NLL", "NLL of shares", "ECE"),
+        rows or continuous,
+        {"used for weights": report.part.source} if rows else None,
+    )
+    return [*head, *(_reliability(report, i) for i in range(len(behaviour.calibration)))]
 
 
 def _reliability(report: LogReport, maker: int) -> Table:
     found = report.part.behaviour.calibration[maker]
-    names = report.part.log.spec.action.names
-    title = f"Reliability: {names[maker] if maker < len(names) else maker}"
+    title = f"Reliability: {maker_names(report.part.log.spec.action)[maker]}"
     table = Table("probability said", "actions", "said", "seen", title=title)
     for row in found.table:
         table.add_row(f"{row.low:g} to {row.high:g}", str(row.count), f"{row.said:.4f}", f"{row.seen:.4f}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from refork.cluster.log_doses import maker_names
 from refork.cluster.log_part_tables import trained_doses
 from refork.cluster.log_tables import shown
 
@@ -39,11 +40,12 @@ def _draw_estimates(report: LogReport, path: Path) -> Path:
     colors = {name: plt.get_cmap("tab20")(i % 20) for i, name in enumerate(names)}
     for place, row in enumerate(rows):
         known = [e for e in row.estimates if e.value is not None and e.estimator in (*names, "observed return")]
-        for e, offset in zip(known, np.linspace(0.35, -0.35, len(known)) if len(known) > 1 else [0.0], strict=True):
+        for e, offset in zip(known, _offsets(len(known)), strict=True):
             assert e.value is not None
             marker, alpha = STYLES[e.status]
             color = colors.get(e.estimator, "black")
-            spread = [[max(e.value - (e.low or e.value), 0)], [max((e.high or e.value) - e.value, 0)]]
+            low, high = (e.value if end is None else end for end in (e.low, e.high))
+            spread = [[max(e.value - low, 0)], [max(high - e.value, 0)]]
             axis.errorbar(e.value, place + offset, xerr=spread, fmt=marker, color=color, alpha=alpha, ms=4, capsize=2)
         if row.truth is not None:
             axis.plot([row.truth.value] * 2, [place - 0.45, place + 0.45], color="black", lw=2)
@@ -55,6 +57,11 @@ def _draw_estimates(report: LogReport, path: Path) -> Path:
     return _finish(figure, [axis], path)
 
 
+def _offsets(count: int) -> np.ndarray:
+    """Places of so many estimates within a row."""
+    return np.linspace(0.35, -0.35, count) if count > 1 else np.zeros(count)
+
+
 def _limits(report: LogReport) -> tuple[float, float]:
     """Around what is supported, by models or known; others run out of the picture."""
     values = [row.truth.value for row in report.judged if row.truth is not None]
@@ -62,7 +69,8 @@ def _limits(report: LogReport) -> tuple[float, float]:
         for e in shown(row):
             if e.status in ("ok", "by model") and e.low is not None and e.high is not None:
                 values += [e.low, e.high]
-    values += [e.value for row in report.judged for e in row.estimates if e.estimator == "observed return" and e.value]
+    observed = (e for row in report.judged for e in row.estimates if e.estimator == "observed return")
+    values += [e.value for e in observed if e.value is not None]
     low, high = min(values), max(values)
     margin = 0.1 * (high - low or 1.0)
     return low - margin, high + margin
@@ -71,13 +79,13 @@ def _limits(report: LogReport) -> tuple[float, float]:
 def _draw_calibration(report: LogReport, path: Path) -> Path:
     from matplotlib import pyplot as plt
 
-    found, names = report.part.behaviour.calibration, report.part.log.spec.action.names
+    found, names = report.part.behaviour.calibration, maker_names(report.part.log.spec.action)
     figure, axis = plt.subplots(figsize=(5.5, 5), layout="constrained")
     axis.plot([1e-4, 1], [1e-4, 1], color="grey", lw=1)
     for i, own in enumerate(found):
         said, seen, counts = (np.array([getattr(r, name) for r in own.table]) for name in ("said", "seen", "count"))
         error = 2 * np.sqrt(np.maximum(seen * (1 - seen), 1e-9) / counts)
-        label = f"{names[i] if i < len(names) else i}, ECE {own.ece:.3f}"
+        label = f"{names[i]}, ECE {own.ece:.3f}"
         axis.errorbar(said, np.maximum(seen, 1e-4), error, marker="o", ms=4, capsize=2, label=label)
     axis.set(
         xlabel="probability said", ylabel="share seen", xscale="log", yscale="log", xlim=(1e-4, 1.2), ylim=(1e-4, 1.2)

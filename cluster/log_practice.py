@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from refork.agents.density import Density, KernelDensity, fit_density
-from refork.cluster.log_doses import channels
+from refork.cluster.log_doses import channels, maker_names
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act
 from refork.replay.support import DoseBin, dose_change, dose_change_continuous, ood_share, rare_share
@@ -97,9 +97,11 @@ def _doses(log: Transitions, acted: np.ndarray) -> dict[str, Sequence[DoseBin]]:
 
 
 def _continuous_doses(log: Transitions, acted: np.ndarray) -> dict[str, Sequence[DoseBin]]:
-    agents, size = acted.shape[1:]
+    size = log.spec.action.width
     return {
-        f"{i}.{d}": dose_change_continuous(np.asarray(log.actions[:, i, d]), acted[:, i, d])
-        for i in range(agents)
+        name if size == 1 else f"{name} dose {d}": dose_change_continuous(
+            np.asarray(log.actions[:, i, d]), acted[:, i, d]
+        )
+        for i, name in enumerate(maker_names(log.spec.action))
         for d in range(size)
     }

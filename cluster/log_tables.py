@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from refork.cluster.log_part_tables import behaviour_tables, dose_tables, models_table, violation_tables
+from refork.cluster.log_part_tables import behaviour_tables, dose_tables, models_tables, violation_tables, without_empty
 from refork.replay.ope.estimate import RANKED, Estimate
 from refork.replay.ope.weights import Support
 from rich.table import Table
@@ -16,12 +16,21 @@ if TYPE_CHECKING:
 ESTIMATORS_A_TABLE = 3
 LEFT_OUT = ("IS", "DR ", "observed")
 """In the JSON only: what is there to show how it fails, or has a better form beside it; of OffCEM the first model's."""
+LEGEND = {
+    "ESS": "effective sample size",
+    "largest": "share of the largest weight",
+    "zero": "share of weights of 0",
+    "mean w": "1 is expected",
+    "rare": "recommended actions that clinicians take with probability < 1 %",
+    "OOD": "under the 5th percentile of training densities",
+    "agrees": "with the logged action",
+}
 MARKS = {"ok": "", "by model": " m", "unsupported": " u"}
 
 
 def log_tables(report: LogReport) -> list[Table]:
     """Values with intervals, what they rest on, spread of training, models, who acted, doses."""
-    tables = [*_values(report), _support(report), *_spread(report), models_table(report), *behaviour_tables(report)]
+    tables = [*_values(report), *_support(report), *_spread(report), *models_tables(report), *behaviour_tables(report)]
     return [*tables, *dose_tables(report), *violation_tables(report)]
 
 
@@ -90,23 +99,16 @@ def _best(row: Judged) -> str:
     return f"{value_text(best)} {best.estimator}"
 
 
-def _support(report: LogReport) -> Table:
-    names = ("n", "ESS", "ESS/n", "largest", "zero", "mean w", "rare", "OOD", "agrees")
-    table = Table("policy", *names, title="What the weights of each policy rest on, and its recommendations")
-    for row in report.judged:
-        if row.name == "logged":
-            continue
+def _support(report: LogReport) -> list[Table]:
+    names = ("policy", "n", "ESS", "ESS/n", "largest", "zero", "mean w", "rare", "OOD", "agrees")
+    rows = []
+    for row in (row for row in report.judged if row.name != "logged"):
         beside = support_of(row)
         weights = ("-",) * 6 if beside is None else _support_cells(beside)
         found = row.practice
         shares = (None,) * 3 if found is None else (found.rare, found.ood, found.agree)
-        table.add_row(row.label, *weights, *("-" if s is None else f"{100 * s:.1f} %" for s in shares))
-    table.caption = (
-        "ESS: effective sample size; largest, zero: share of the largest weight, of zero ones; mean w: 1 is expected;"
-        " rare: recommended actions that clinicians take with probability < 1 %; OOD: under the 5th percentile of"
-        " training densities; agrees: with the logged action"
-    )
-    return table
+        rows.append((row.label, *weights, *("-" if s is None else f"{100 * s:.1f} %" for s in shares)))
+    return without_empty("What the weights of each policy rest on, and its recommendations", names, rows, LEGEND)
 
 
 def support_of(row: Judged) -> Support | None:

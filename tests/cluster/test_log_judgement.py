@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from refork.cluster.log_family import LogFamily
 from refork.cluster.log_report import LogReport
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput
+from refork.replay.ope.estimate import observed_return
 from refork.replay.transitions import save
 from refork.trainers import fqe
 from refork.trainers.config import JobConfig
@@ -125,12 +127,7 @@ def test_a_failure_in_training_is_said_and_training_goes_on(
 
 def _small(actions: str, behaviour: np.ndarray | None, folder: Path) -> dict[str, Any]:
     log = log_for(actions, episodes=40)
-    kept = (
-        log
-        if behaviour is None
-        else type(log)(**{f: getattr(log, f) for f in log.__dataclass_fields__} | {"behaviour": behaviour})
-    )
-    save(kept, folder)
+    save(log if behaviour is None else replace(log, behaviour=behaviour), folder)
     return {"id": "refork/Logs-v0", "tasks": str(folder), "options": {"fractions": [0.5, 0.25, 0.25]}}
 
 
@@ -156,12 +153,24 @@ def test_what_is_not_defined_for_a_log_is_said(actions: str, tmp_path: Path, mon
         assert said["WIS"].support is not None
         assert said["FQE linear"].value is not None
     assert report.judged[1].truth is None
-    _fits_any(report)
+    titles = [table.title for table in report.tables() if table.title]
+    assert any(title.startswith("Models of Q") for title in titles) == (actions != "continuous")
+    assert not any(
+        list(column.cells) == ["-"] * table.row_count for table in report.tables() for column in table.columns
+    )
+    drawn = report.plots(tmp_path)
+    assert [path.name.split("-")[0] for path in drawn] == (
+        ["estimates", "doses"] if actions == "continuous" else ["estimates", "calibration", "doses"]
+    )
 
 
-def _fits_any(report: LogReport) -> None:
-    for table in report.tables():
-        Console(width=100, file=open("/dev/null", "w")).print(table)  # noqa: SIM115
+@pytest.mark.usefixtures("tables_only")
+def test_a_log_whose_only_known_value_is_0_is_drawn(tmp_path: Path) -> None:
+    """Nothing was ever paid, and no estimate of a policy stands beside the observed return."""
+    report = judged(job(_small("continuous", None, tmp_path / "log"), kind="bc", seeds=1))
+    paid_nothing = replace(observed_return(report.part.log, 1.0), value=0.0, low=0.0, high=0.0)
+    nothing = replace(report, judged=[replace(report.judged[0], estimates=(paid_nothing,)), *report.judged[1:]])
+    assert nothing.plots(tmp_path)[0].is_file()
 
 
 def test_a_split_without_patients_is_bad_input() -> None:
