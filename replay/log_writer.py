@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -14,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogArrays, LogSpec
-from refork.replay.transitions import ARRAYS, FORMAT
+from refork.replay.transitions import ARRAYS, publish
 
 
 class LogWriter:
@@ -64,17 +62,7 @@ class LogWriter:
     def _publish(self) -> None:
         if not self._transitions:
             raise BadInput(f"{self._folder}: no decisions were found, so there is no log to write")
-        head = {
-            "format": FORMAT,
-            "spec": self._spec.to_json(),
-            "patient_names": list(self.patient_names),
-            "notes": dict(self.notes),
-        }
-        with (self._partial / "log.json").open("w") as stream:  # in pieces: there may be a name for every patient
-            json.dump(head, stream, indent=1)
-        if self._folder.exists():
-            shutil.rmtree(self._folder)
-        os.replace(self._partial, self._folder)
+        publish(self._partial, self._folder, self._spec, self.patient_names, self.notes)
 
 
 class _GrowingArray:

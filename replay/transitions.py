@@ -88,22 +88,35 @@ def of(arrays: LogArrays) -> Transitions:
     return Transitions(**{f.name: getattr(arrays, f.name) for f in fields(LogArrays)})
 
 
-def save(log: LogArrays, folder: Path) -> None:
-    """Write `log` as `folder`, whole or not at all; an existing log there is replaced. Raises OSError (disk full)."""
+def save(log: LogArrays, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
+    """Write `log` as `folder`, whole or not at all; an existing log there is replaced. Raises OSError (disk full).
+
+    `notes`: what the card says about how the log was read.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         for name in ARRAYS:
             if (array := getattr(log, name)) is not None:
                 np.save(partial / f"{name}.npy", array)
-        head = {"format": FORMAT, "spec": log.spec.to_json(), "patient_names": list(log.patient_names)}
-        (partial / "log.json").write_text(json.dumps(head, indent=1) + "\n")
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(partial, folder)
-    except BaseException:
+        publish(partial, folder, log.spec, log.patient_names, notes or {})
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+
+
+def publish(partial: Path, folder: Path, spec: LogSpec, patient_names: Sequence[str], notes: Mapping[str, Any]) -> None:
+    """Make a folder of arrays the log `folder`, in place of one that is there."""
+    head = {
+        "format": FORMAT,
+        "spec": spec.to_json(),
+        "patient_names": list(patient_names),
+        "notes": dict(notes),
+    }
+    with (partial / "log.json").open("w") as stream:  # in pieces: there may be a name for every patient
+        json.dump(head, stream, indent=1)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.replace(partial, folder)
 
 
 def load(folder: Path) -> Transitions:
@@ -136,6 +149,11 @@ def _read_head(folder: Path) -> Mapping[str, Any]:
     if missing := {"spec", "patient_names"} - set(head):
         raise BadInput(f"{path}: key {min(missing)!r} is missing; write the log again")
     return head
+
+
+def notes_of(folder: Path) -> dict[str, Any]:
+    """What a log folder says about how it was read."""
+    return dict(_read_head(folder).get("notes", {}))
 
 
 def digest(log: LogArrays) -> str:

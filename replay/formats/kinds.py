@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from refork.envs.forkable import BadInput
 from refork.replay import transitions
@@ -75,11 +73,16 @@ def to_native(path: Path, schema: Path | None, folder: Path) -> None:
     """Convert any file to a log folder. Raises BadInput at the first fault."""
     name = kind_of(path)
     if name == NATIVE:
-        log = transitions.load(path)
-        check_log(log, str(path))
-        transitions.save(log, folder)
+        transitions.save(_sound(path), folder, transitions.notes_of(path))
         return
     write_native(KINDS[name].open(path, schema_of(path, schema)), folder)
+
+
+def _sound(folder: Path) -> Transitions:
+    """The log in a folder. Raises BadInput at its first fault."""
+    log = transitions.load(folder)
+    check_log(log, str(folder))
+    return log
 
 
 def write_as(log: Transitions, path: Path, kind: str) -> list[Path]:
@@ -106,8 +109,12 @@ def check_new(path: Path, kind: str) -> None:
 
 
 def cached(path: Path, schema: Path | None, folder: Path) -> Path:
-    """The log folder of a file: itself, or a conversion kept in `folder` by the content of file and schema."""
+    """The log folder of a file: itself, or a conversion kept in `folder` by the content of file and schema.
+
+    Raises BadInput at the first fault.
+    """
     if kind_of(path) == NATIVE:
+        _sound(path)
         return path
     declared = schema_of(path, schema)
     found = hashlib.sha256(f"{transitions.FORMAT} {path.name} {declared}".encode())
@@ -119,9 +126,3 @@ def cached(path: Path, schema: Path | None, folder: Path) -> Path:
     if not (kept / "log.json").exists():
         to_native(path, schema, kept)
     return kept
-
-
-def notes_of(folder: Path) -> dict[str, Any]:
-    """What a log folder says about how it was read."""
-    notes: dict[str, Any] = json.loads((folder / "log.json").read_text()).get("notes", {})
-    return notes

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from refork.replay.transitions import load
+from refork.replay.transitions import load, save
 from refork.scripts.cli import main
 
 from tests.replay.formats import files
 from tests.scripts.commands import refork, run_folder
+from tests.trainers.logs import log_for
 
 JOB = """\
 name = "own"
@@ -117,6 +118,24 @@ def test_a_missing_schema_shows_one_for_this_file(
     assert main(["data", "check", "small.csv"]) == 2
     assert 'actions = ["a:iv", "a:vaso"]' in capsys.readouterr().err
     assert main(["data", "check", "small.csv", "--schema", "mine.toml"]) == 0
+
+
+def test_a_converted_log_keeps_what_was_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [files.ROWS[0], files.ROWS[1].replace("65", ""), *files.ROWS[2:]]
+    path = files.write(tmp_path, rows, declared=files.schema(missing='policy = "mask"'))
+    assert main(["data", "convert", str(path), str(tmp_path / "log")]) == 0
+    assert main(["data", "check", str(tmp_path / "log")]) == 0
+    assert "1 values in 1 columns (mask): o:map 1" in capsys.readouterr().out
+
+
+def test_a_job_on_a_broken_log_folder_is_refused(tmp_path: Path) -> None:
+    log = log_for("discrete")
+    log.observations[7, 1] = float("nan")
+    save(log, tmp_path / "log")
+    (tmp_path / "job.toml").write_text(JOB.format(log="log"))
+    done = refork(tmp_path, "train", "job.toml")
+    assert done.returncode == 2
+    assert "log: row 7, column 'observations': found nothing" in done.stderr
 
 
 def test_a_declared_schema_is_not_overwritten(

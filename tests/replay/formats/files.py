@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.replay.formats.kinds import notes_of, to_native
-from refork.replay.transitions import Transitions, load
+from refork.replay.formats.kinds import to_native
+from refork.replay.transitions import Transitions, load, notes_of
 
 HEADER = "traj,patient,step,o:map,o:lactate,a:iv,a:vaso,r:reward"
 ROWS = (

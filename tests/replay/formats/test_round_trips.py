@@ -11,7 +11,7 @@ from refork.envs.clinical.cohort import SyntheticCohort
 from refork.envs.clinical.icu_sepsis import IcuSepsis
 from refork.envs.forkable import BadInput
 from refork.replay.formats.kinds import KINDS, kind_of, to_native, write_as
-from refork.replay.transitions import ARRAYS, Transitions, load, of, save
+from refork.replay.transitions import ARRAYS, Transitions, load, notes_of, of, save
 
 from tests.replay.formats.files import read
 from tests.trainers.logs import log_for
@@ -158,6 +158,7 @@ def test_what_follows_an_episode_is_filled_and_masked_too(tmp_path: Path) -> Non
 
 def test_a_folder_is_checked_and_copied(tmp_path: Path) -> None:
     log = log_of("discrete")
-    save(log, tmp_path / "log")
+    save(log, tmp_path / "log", {"missing": {"o:x": 2}})
     to_native(tmp_path / "log", None, tmp_path / "copy")
+    assert notes_of(tmp_path / "copy") == {"missing": {"o:x": 2}}
     assert np.array_equal(load(tmp_path / "copy").observations, log.observations)
