@@ -34,7 +34,11 @@ class ContinuousTrainer(OfflineTrainer[AlgorithmConfig]):
         }
 
     def losses(self, batch: Batch) -> Sequence[Objective]:
-        mine, dimensions = by_agent(batch, self.spec), self.spec.action.width
+        return self.agent_losses(by_agent(batch, self.spec))
+
+    def agent_losses(self, mine: AgentBatch) -> list[Objective]:
+        """Of critics, policy, temperature and, where it is learnt, the conservative term's weight."""
+        dimensions = self.spec.action.width
         temperature = self.networks["temperature"]()
         critic = self._critic_terms(mine, temperature.detach())
         mean, log_std = self.networks["policy"](mine.observations)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from refork.agents.head_pass import HeadPass
-from refork.trainers.agent_batch import by_agent
+from refork.trainers.agent_batch import AgentBatch, by_agent
 from refork.trainers.cql.config import AlgorithmConfig
 from refork.trainers.cql.continuous import ContinuousTrainer
 from refork.trainers.cql.loss import cql_loss, double_q_target
@@ -27,7 +27,10 @@ class DiscreteTrainer(OfflineTrainer[AlgorithmConfig]):
         return {"q": q, **alpha_networks(config, config.seeds * action.agents)}
 
     def losses(self, batch: Batch) -> Sequence[Objective]:
-        mine = by_agent(batch, self.spec)
+        return self.agent_losses(by_agent(batch, self.spec))
+
+    def agent_losses(self, mine: AgentBatch) -> list[Objective]:
+        """The first one's pass holds the values of the observations."""
         passed = HeadPass(self.networks["q"], mine.both, graded=mine.rewards.shape[1])  # type: ignore[arg-type]
         valued = self.target_values("q", mine)
         targets = double_q_target(mine.rewards, mine.discounts, passed.others, valued, mine.next_allowed)

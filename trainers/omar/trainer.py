@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
-from refork.trainers.agent_batch import by_agent
+from refork.trainers.agent_batch import AgentBatch
 from refork.trainers.cql.continuous import ContinuousTrainer as ContinuousCQL
 from refork.trainers.cql.trainer import DiscreteTrainer as DiscreteCQL
-from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, by_actions
 from refork.trainers.omar.config import AlgorithmConfig
 from refork.trainers.omar.loss import rectified, rectified_softmax, search
@@ -27,13 +24,11 @@ class DiscreteTrainer(DiscreteCQL):
             "actors": self.factory.head(action.width, self.config.seeds, action.agents, purpose=2)
         }
 
-    def losses(self, batch: Batch) -> Sequence[Objective]:
-        mine, config = by_agent(batch, self.spec), self.config
-        logits = self.networks["actors"](mine.observations)
-        with torch.no_grad():
-            values = self.networks["q"](mine.observations)
-        terms = rectified_softmax(logits, values, mine.allowed, config.entropy, config.coefficient)
-        return [*super().losses(batch), Objective(("actors",), terms)]
+    def agent_losses(self, mine: AgentBatch) -> list[Objective]:
+        critic, *others = super().agent_losses(mine)
+        logits, values = self.networks["actors"](mine.observations), critic.passes[0].answers
+        terms = rectified_softmax(logits, values, mine.allowed, self.config.entropy, self.config.coefficient)
+        return [critic, *others, Objective(("actors",), terms)]
 
     def weights(self) -> dict[str, np.ndarray]:
         return self.networks["actors"].acting_arrays("logits")  # type: ignore[operator]
@@ -44,18 +39,18 @@ class ContinuousTrainer(ContinuousCQL):
 
     config: AlgorithmConfig
 
-    def losses(self, batch: Batch) -> Sequence[Objective]:
-        distance = self._distance(batch)
+    def agent_losses(self, mine: AgentBatch) -> list[Objective]:
+        distance = self._distance(mine)
         return [
             Objective(o.networks, rectified(o.terms.total, distance, self.config.coefficient))
             if o.networks == ("policy",)
             else o
-            for o in super().losses(batch)
+            for o in super().agent_losses(mine)
         ]
 
-    def _distance(self, batch: Batch) -> Tensor:
+    def _distance(self, mine: AgentBatch) -> Tensor:
         """(K,)"""
-        mine, config = by_agent(batch, self.spec), self.config
+        config = self.config
         acts = torch.tanh(self.networks["policy"](mine.observations)[0])
         noise = self.normal(self.spec.action.agents, config.iterations, acts.shape[1], config.search, acts.shape[2])
         noise = noise.flatten(0, 1).transpose(0, 1)  # (S, n, rounds, ...) -> (rounds, K, B, N, d)
