@@ -66,15 +66,17 @@ def convert(file: Path, out: Path, *, schema: Path | None = None, to: Format = "
     """
     import tempfile
 
-    from refork.replay.formats.kinds import NATIVE, to_native, write_as
+    from refork.replay.formats.kinds import NATIVE, native_of, to_native, write_as
     from refork.replay.transitions import load
     from refork.scripts.data_cards import new_log
 
     with new_log(out, to), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as kept:
-        folder = out if to == NATIVE else Path(kept) / "log"
-        to_native(file, schema, folder)
-        log = load(folder)
-        made = [out] if to == NATIVE else write_as(log, out, to)
+        if to == NATIVE:
+            to_native(file, schema, out)
+            log, made = load(out), [out]
+        else:
+            log = load(native_of(file, schema, Path(kept) / "log"))
+            made = write_as(log, out, to)
         print(f"{len(log)} transitions in {', '.join(str(path) for path in made)}")
     return 0
 

@@ -12,7 +12,7 @@ from typing import Any
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.envs.home import check_writable
 from refork.replay.data_card import DataCard, data_card
-from refork.replay.formats.kinds import cached, check_new
+from refork.replay.formats.kinds import check_new, native_of
 from refork.replay.transitions import load, notes_of
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +21,7 @@ from rich.table import Table
 def card_of(file: Path, schema: Path | None) -> tuple[DataCard, frozenset[str]]:
     """The card, and the names of the patients. Raises BadInput at the file's first fault."""
     with tempfile.TemporaryDirectory() as kept:
-        folder = cached(file, schema, Path(kept))
+        folder = native_of(file, schema, Path(kept) / "log")
         log = load(folder)
         names = log.patient_names or tuple(str(k) for k in log.patients.tolist())
         return data_card(log, str(file), notes_of(folder)), frozenset(names)

@@ -78,6 +78,15 @@ def to_native(path: Path, schema: Path | None, folder: Path) -> None:
     write_native(KINDS[name].open(path, schema_of(path, schema)), folder)
 
 
+def native_of(path: Path, schema: Path | None, folder: Path) -> Path:
+    """The log folder of a file: itself, or a conversion as `folder`. Raises BadInput at the first fault."""
+    if kind_of(path) == NATIVE:
+        _sound(path)
+        return path
+    to_native(path, schema, folder)
+    return folder
+
+
 def _sound(folder: Path) -> Transitions:
     """The log in a folder. Raises BadInput at its first fault."""
     log = transitions.load(folder)
@@ -109,13 +118,9 @@ def check_new(path: Path, kind: str) -> None:
 
 
 def cached(path: Path, schema: Path | None, folder: Path) -> Path:
-    """The log folder of a file: itself, or a conversion kept in `folder` by the content of file and schema.
-
-    Raises BadInput at the first fault.
-    """
+    """As `native_of`, but a conversion is kept in `folder` by the content of file and schema, and used again."""
     if kind_of(path) == NATIVE:
-        _sound(path)
-        return path
+        return native_of(path, schema, folder)
     declared = schema_of(path, schema)
     found = hashlib.sha256(f"{transitions.FORMAT} {path.name} {declared}".encode())
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
