@@ -64,11 +64,10 @@ def judge_log(source: LogSource, job: JobConfig, contest: Contest) -> LogReport:
 
 
 def _observed(source: LogSource, part: Part) -> Judged:
-    """Who acted: the mean return of the part, with its true value where the simulator has that policy."""
+    """Who acted: the mean return of the part, with its true value where a simulator wrote the log."""
     truth = None
     if source.simulator is not None and source.env.tasks is None:
-        act = source.simulator.policy(source.options.behaviour or source.simulator.behaviours[0])
-        truth = None if act is None else source.simulator.truth(act)
+        truth = source.simulator.behaviour_truth(source.options.behaviour or source.simulator.behaviours[0])
     return Judged(
         "logged", None, truth, (observed_return(part.log, part.gamma),), {}, None, logged_violations(part.log), {}
     )

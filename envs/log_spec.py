@@ -184,3 +184,6 @@ class Simulator(Protocol):
 
     def truth(self, act: Act, seed: int = 0) -> Truth:
         """What `act` is worth."""
+
+    def behaviour_truth(self, behaviour: str) -> Truth:
+        """What that behaviour is worth, also where `policy` can't tell it."""

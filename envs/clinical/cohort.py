@@ -163,6 +163,10 @@ class SyntheticCohort:
         value, half = float(returns.mean()), 1.96 * float(returns.std()) / len(returns) ** 0.5
         return Truth(value, False, value - half, value + half)
 
+    def behaviour_truth(self, behaviour: str) -> Truth:
+        """`policy` tells them all."""
+        return self.truth(self.policy(behaviour))
+
     def table(self, behaviour: str, patients: int, seed: int) -> Iterator[dict[str, np.ndarray]]:
         """Blocks of the cohort's table: what was measured, NaN where nothing was; `log` is the same, filled forward."""
         first = 0

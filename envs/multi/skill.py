@@ -13,10 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, LogArrays, LogSpec, Truth
-from refork.envs.multi.rollout import Draw, World, log_of, mean_return, play, sampling
+from refork.envs.multi.rollout import Draw, World, log_of, mean_of, mean_return, play, sampling
 
 EPISODES = 512
 """Behind a Monte Carlo truth."""
+TRUTH_SEED = 1_000_003
+"""No user's log has it."""
 LEVELS = 8
 """Skills from 0 to that of `medium` whose episodes are the log `medium_replay`, in this order."""
 
@@ -93,6 +95,11 @@ class SkilledSimulator:
     def truth(self, act: Act, seed: int = 0) -> Truth:
         """Monte Carlo; the same seed is the same starts for every policy."""
         return mean_return(self.world, sampling(act, self.spec.action), EPISODES, seed)
+
+    def behaviour_truth(self, behaviour: str) -> Truth:
+        """Monte Carlo: the mean of a log of other episodes."""
+        rewards = self.log(behaviour, EPISODES, TRUTH_SEED).rewards
+        return mean_of(rewards.reshape(EPISODES, -1).sum(1, dtype=np.float64))
 
     @cached_property
     def reference(self) -> tuple[float, float]:

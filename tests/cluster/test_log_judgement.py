@@ -14,6 +14,7 @@ from refork.cluster.log_doses import channels
 from refork.cluster.log_family import LogFamily
 from refork.cluster.log_report import LogReport
 from refork.cluster.training import build_trainer
+from refork.envs.clinical.sepsis_scm import SepsisScm
 from refork.envs.forkable import BadInput
 from refork.replay.ope.estimate import observed_return
 from refork.replay.transitions import save
@@ -51,6 +52,14 @@ def tables_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 SEPSIS = {"id": "refork/IcuSepsis-v0", "options": {"episodes": 200}}
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_who_acted_has_a_true_value_also_when_the_log_hides_what_they_saw() -> None:
+    options = {"behaviour": "confounded", "episodes": 100, "simulator": {"strength": 5.0}}
+    report = judged(job({"id": "refork/SepsisSCM-v0", "options": options}, seeds=1), baselines=False)
+    (logged,) = [row for row in report.judged if row.name == "logged"]
+    assert logged.truth == SepsisScm(strength=5.0).behaviour_truth("confounded")
 
 
 @pytest.mark.usefixtures("tables_only")

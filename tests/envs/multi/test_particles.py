@@ -131,6 +131,16 @@ def test_qualities_are_ordered_and_their_probabilities_are_those_of_who_acted(ac
     assert simulator.score(simulator.truth(expert).value) == pytest.approx(100, abs=4)
 
 
+@pytest.mark.parametrize("actions", ["discrete", "continuous"])
+def test_every_behaviour_has_a_true_value_that_its_log_agrees_with(actions: Any) -> None:
+    """Also the replay of many skills, and experts whose forces are drawn around their rule."""
+    simulator = ParticlesSimulator(2, actions)
+    for name in simulator.behaviours:
+        truth, returns = simulator.behaviour_truth(name), of(simulator.log(name, 1000, seed=5)).returns(1.0)
+        error = np.hypot((truth.high - truth.low) / 3.92, returns.std() / np.sqrt(1000))
+        assert 0 < abs(returns.mean() - truth.value) < 4 * error
+
+
 def test_wrong_options_are_named() -> None:
     with pytest.raises(BadInput, match="n=1 of refork/Particles-v0"):
         open_simulator("refork/Particles-v0", {"n": 1})
