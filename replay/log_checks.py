@@ -78,8 +78,13 @@ def _check_rows(log: LogArrays, file: str) -> None:
             check.check_continuous(actions, spec.action, ["actions"] * actions.shape[1], place)
         else:
             check.check_finite(actions, ["actions"] * actions.shape[1], place)
-        check.check_finite(np.stack([log.rewards[rows], log.dt[rows]], 1), ["rewards", "dt"], place)
+        check.check_finite(log.rewards[rows][:, None], ["rewards"], place)
+        check.check_durations(log.dt[rows], "dt", place)
         check.check_probabilities(log.behaviour[rows], spec.action.kind == "discrete", "behaviour", place)
+        if log.allowed is not None:
+            steps = np.arange(rows.start, rows.stop)
+            seen_in = steps + np.searchsorted(log.starts, steps, side="right") - 1  # row of each transition
+            check.check_allowed(log.allowed[seen_in], actions, ["actions"] * actions.shape[1], place)
 
 
 def _check_ends(log: LogArrays, file: str) -> None:

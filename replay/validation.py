@@ -75,6 +75,14 @@ def check_continuous(actions: np.ndarray, spec: ActionSpec, columns: Sequence[st
         raise place.fault(row, columns[column], f"{actions[row, column]:g}", expected)
 
 
+def check_durations(dt: np.ndarray, column: str, place: Place) -> None:
+    """Every time (rows,) to the next row is a number above 0. Raises BadInput."""
+    check_finite(dt[:, None], [column], place)
+    if (wrong := dt <= 0).any():
+        row = int(np.argmax(wrong))
+        raise place.fault(row, column, f"{dt[row]:g}", "a time above 0")
+
+
 def check_probabilities(behaviour: np.ndarray, discrete: bool, column: str, place: Place) -> None:
     """(rows,) probabilities of logged actions, or densities of continuous ones; NaN: unknown. Raises BadInput.
 

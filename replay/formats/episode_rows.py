@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from refork.replay.formats.rows import Names, Notes, Rows, plain
 from refork.replay.formats.schema import Schema
-from refork.replay.validation import Place, check_finite
+from refork.replay.validation import Place, check_durations, check_finite
 
 
 class EpisodeRows:
@@ -66,10 +66,7 @@ class EpisodeRows:
             dt = np.append(np.diff(rows.time), 0.0) / self._schema.time.per_unit
             dt[starts[1:] - 1] = 1.0
             return dt.astype(np.float32)
-        check_finite(rows.dt[:, None], ["dt"], place)
-        if (wrong := rows.dt <= 0).any():
-            row = int(np.argmax(wrong))
-            raise place.fault(row, "dt", f"{rows.dt[row]:g}", "a time above 0")
+        check_durations(rows.dt, "dt", place)
         return rows.dt.astype(np.float32)
 
     def terminated(self, rows: Rows, starts: np.ndarray, decided: np.ndarray, place: Place) -> np.ndarray:

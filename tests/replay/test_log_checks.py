@@ -32,6 +32,7 @@ def put(log: Transitions, name: str, place: object, value: object) -> LogArrays:
         ("actions", 7, 4, "log: row 7, column 'actions': found 4, expected an action 0 ... 3 (4 are declared)"),
         ("rewards", 5, np.inf, "log: row 5, column 'rewards': found inf"),
         ("dt", 2, np.nan, "log: row 2, column 'dt'"),
+        ("dt", 2, 0.0, "log: row 2, column 'dt': found 0, expected a time above 0"),
         ("behaviour", 3, 1.5, "log: row 3, column 'behaviour': found 1.5, expected a probability above 0, at most 1"),
         ("behaviour", 3, 0.0, "log: row 3, column 'behaviour': found 0, expected a probability above 0"),
         ("terminated", 5, False, "log: row 5, column 'terminated': found neither an end nor a cut"),
@@ -50,6 +51,16 @@ def test_arrays_of_a_wrong_shape_are_named() -> None:
     log = log_for("discrete", episodes=4)
     with pytest.raises(BadInput, match=r"observations.npy: found shape \(27, 3\), expected \(28, 3\)"):
         check_log(replace(log, observations=log.observations[:-1]), "log")
+
+
+def test_an_action_that_is_not_allowed_is_named() -> None:
+    log = log_for("discrete", episodes=4)
+    allowed = np.ones((len(log.observations), 1, 4), bool)
+    masked = replace(log, allowed=allowed)
+    check_log(masked, "log")
+    allowed[13 + 2, 0, log.actions[13, 0]] = False  # transition 13 is of episode 2
+    with pytest.raises(BadInput, match=r"log: row 13, column 'actions': found action \d, expected one that is allowed"):
+        check_log(masked, "log")
 
 
 def test_doses_beyond_their_bounds_are_named() -> None:
