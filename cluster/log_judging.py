@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from refork.cluster.log_doses import channels
-from refork.cluster.log_practice import Practice, Situations, practice, training_density
+from refork.cluster.log_practice import Practice, Situations, acted_in, practice, training_density
 from refork.cluster.log_source import LogSource
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act
@@ -16,6 +16,7 @@ from refork.envs.swe.tasks import Split
 from refork.replay.ope.clusters import cluster_ratios, magnitudes
 from refork.replay.ope.estimate import Estimate, Evidence, ModelValues, estimates
 from refork.replay.ope.recorded import check_certainty, recorded
+from refork.replay.ope.sums import RESAMPLES
 from refork.replay.support import cost_log, watched
 from refork.replay.transitions import Transitions
 from refork.trainers import fqe
@@ -24,9 +25,6 @@ from refork.trainers.joint_actions import JointActions
 
 WHOLE = 300_000
 """Transitions up to which the behaviour policy is fitted on the whole log, not on the judged part alone."""
-
-RESAMPLES = 200
-"""Refits of tables to bootstrapped patients."""
 
 log = logging.getLogger("refork.evaluate")
 
@@ -100,12 +98,13 @@ class Found:
 def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Callable[[str], None]) -> list[Found]:
     """All estimators for all policies. A method that fails is reported as failed, and the others go on."""
     models: dict[str, list[fqe.FQE]] = {}
+    undefined = fqe.undefined(part.log)
     missing = [
         Estimate(f"FQE {method}", f"a {method} model of Q", "not defined", note=why)
-        for method, why in fqe.undefined(part.log).items()
+        for method, why in undefined.items()
         if method in fqe.METHODS
     ]
-    for method in (m for m in fqe.METHODS if m not in fqe.undefined(part.log)):
+    for method in (m for m in fqe.METHODS if m not in undefined):
         say(f"FQE by {method}: {len(acts)} policies, {len(part.log)} transitions")
         try:
             models[method] = fqe.evaluate(part.log, acts, part.gamma, method=method, resamples=RESAMPLES)
@@ -117,15 +116,13 @@ def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Call
     )
     rates = _violations(part.log, acts)
     say("weights, support, change of dose")
-    return [
-        Found(
-            (*estimates(_evidence(part, act, {m: found[k] for m, found in models.items()}), plain=True), *missing),
-            {method: found[k] for method, found in models.items()},
-            practice(situations, act),
-            {limit: found[k] for limit, found in rates.items()},
-        )
-        for k, act in enumerate(acts)
-    ]
+    judged = []
+    for k, act in enumerate(acts):
+        acted, own = acted_in(part.log, act), {method: found[k] for method, found in models.items()}
+        said = estimates(_evidence(part, acted, own), plain=True)
+        violations = {limit: found[k] for limit, found in rates.items()}
+        judged.append(Found((*said, *missing), own, practice(situations, acted), violations))
+    return judged
 
 
 def logged_violations(own: Transitions) -> dict[str, float | None]:
@@ -138,12 +135,17 @@ def _violations(own: Transitions, acts: Sequence[Act]) -> dict[str, list[float |
     method = next((m for m in ("table", "tree", "network") if m not in fqe.undefined(own)), "network")
     rates: dict[str, list[float | None]] = {}
     for limit in watched(own):
-        found = fqe.evaluate(cost_log(own, limit), acts, 1.0, method=method)
-        rates[str(limit)] = [f.value if f.converged and f.in_bounds else None for f in found]
+        try:
+            found = fqe.evaluate(cost_log(own, limit), acts, 1.0, method=method)
+        except Exception as error:
+            log.warning("violations of %s: FQE by %s failed: %s", limit, method, error)
+            rates[str(limit)] = [None] * len(acts)
+        else:
+            rates[str(limit)] = [f.value if f.converged and f.in_bounds else None for f in found]
     return rates
 
 
-def _evidence(part: Part, act: Act, models: dict[str, fqe.FQE]) -> Evidence:
+def _evidence(part: Part, acted: np.ndarray, models: dict[str, fqe.FQE]) -> Evidence:
     own = part.log
     values = {
         method: ModelValues(found.starts, found.q, found.v, found.converged and found.in_bounds, found.resampled)
@@ -151,9 +153,7 @@ def _evidence(part: Part, act: Act, models: dict[str, fqe.FQE]) -> Evidence:
     }
     if own.spec.action.kind == "continuous":
         return Evidence(own, part.gamma, part.probabilities, None, values, None, part.source)
-    rows = own.rows(np.arange(len(own)))
-    acted = act(np.asarray(own.observations[rows]), None if own.allowed is None else np.asarray(own.allowed[rows]))
-    chosen = np.take_along_axis(acted, np.asarray(own.actions)[..., None], -1)[..., 0].prod(-1)
+    chosen = JointActions(own.spec.action).probability(acted, own.actions)
     clusters = _clusters(part, acted)
     return Evidence(own, part.gamma, part.probabilities, chosen, values, clusters, part.source)
 

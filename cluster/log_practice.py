@@ -56,17 +56,20 @@ def training_density(log: Transitions) -> Density | None:
         return None
 
 
-def practice(found: Situations, act: Act) -> Practice:
-    """What `act` would do in these situations."""
-    log = found.log
+def acted_in(log: Transitions, act: Act) -> np.ndarray:
+    """(N, n, ...): what `act` would do at every decision of a log."""
     rows = log.rows(np.arange(len(log)))
-    allowed = None if log.allowed is None else np.asarray(log.allowed[rows])
-    acted = act(np.asarray(log.observations[rows]), allowed)
+    return act(np.asarray(log.observations[rows]), None if log.allowed is None else np.asarray(log.allowed[rows]))
+
+
+def practice(found: Situations, acted: np.ndarray) -> Practice:
+    """Of a policy that would do that in these situations."""
+    log = found.log
     if found.probabilities is None:
         return Practice(None, _ood(found, acted), None, _continuous_doses(log, acted))
-    chosen = np.take_along_axis(acted, np.asarray(log.actions)[..., None], -1)[..., 0].prod(-1)  # (N, n, A) -> (N,)
+    agree = JointActions(log.spec.action).probability(acted, log.actions).mean()
     rare = rare_share(acted, found.probabilities)
-    return Practice(rare, _ood(found, acted), float(chosen.mean()), _doses(log, acted))
+    return Practice(rare, _ood(found, acted), float(agree), _doses(log, acted))
 
 
 def _ood(found: Situations, acted: np.ndarray) -> float | None:

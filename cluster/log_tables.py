@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from refork.cluster.log_part_tables import behaviour_tables, dose_tables, models_tables, violation_tables, without_empty
-from refork.replay.ope.estimate import RANKED, Estimate
+from refork.replay.ope.estimate import Estimate, ranking
 from refork.replay.ope.weights import Support
 from rich.table import Table
 
@@ -143,17 +143,10 @@ def _spread(report: LogReport) -> list[Table]:
 
 def rankings(report: LogReport) -> list[str]:
     """Best first, by each estimator that may rank at least two policies."""
-    lines = []
-    for name in dict.fromkeys(e.estimator for row in report.judged for e in shown(row)):
-        values = {
-            row.label: e.value
-            for row in report.judged
-            for e in row.estimates
-            if e.estimator == name and e.status in RANKED and e.value is not None and row.seed is None
-        }
-        if len(values) > 1:
-            lines.append(f"ranking by {name}: {' > '.join(sorted(values, key=lambda key: -values[key]))}")
-    return lines
+    by_policy = {row.label: row.estimates for row in report.judged if row.seed is None}
+    names = dict.fromkeys(e.estimator for row in report.judged for e in shown(row))
+    ranked = {name: ranking(by_policy, name) for name in names}
+    return [f"ranking by {name}: {' > '.join(order)}" for name, order in ranked.items() if len(order) > 1]
 
 
 def undefined(report: LogReport) -> list[str]:

@@ -52,10 +52,10 @@ def fit_behaviour(log: Transitions, folds: int = 3, seed: int = 0, smooth: bool 
         kind = "cross-fitted smoothed shares of actions in each state" if smooth else "unsmoothed shares of actions"
     else:
         found, kind = _regressed(problem, parts, seed), "a cross-fitted network"
-    each = [found[:, i, :size] for i, size in enumerate(log.spec.action.sizes)]
-    chosen = [p[np.arange(len(p)), log.actions[:, i]] for i, p in enumerate(each)]
-    logged = np.prod(chosen, 0)
-    tables = tuple(calibration(p, np.asarray(log.actions[:, i])) for i, p in enumerate(each))
+    logged = problem.actions.probability(found, log.actions)
+    tables = tuple(
+        calibration(found[:, i, :size], np.asarray(log.actions[:, i])) for i, size in enumerate(log.spec.action.sizes)
+    )
     with np.errstate(divide="ignore"):
         return Behaviour(kind, logged, found, tables, float(-np.log(logged).mean()))
 

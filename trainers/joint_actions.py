@@ -31,6 +31,10 @@ class JointActions:
         """(..., n) -> (...), int64: the last decision maker's action changes fastest."""
         return np.ravel_multi_index(tuple(np.moveaxis(np.asarray(actions), -1, 0)), self.spec.sizes)
 
+    def probability(self, each: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Of these joint actions (B, n), of independent decision makers (B, n, width) -> (B,)."""
+        return np.take_along_axis(each, np.asarray(actions)[..., None], -1)[..., 0].prod(-1)
+
     def probabilities(self, each: np.ndarray) -> np.ndarray:
         """(B, n, width) of independent decision makers -> (B, count)."""
         joint = each[:, 0, : self.spec.sizes[0]]

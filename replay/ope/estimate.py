@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -53,6 +54,17 @@ class Evidence:
     """(N,) log ratios of clusters of actions; None: no clusters are known."""
     behaviour_source: str = "recorded probabilities"
 
+    @cached_property
+    def ratios(self) -> np.ndarray:
+        """(N,) log ratios of the logged actions; only of a policy that has probabilities."""
+        assert self.policy is not None
+        return log_ratios(self.policy, self.behaviour)
+
+    @cached_property
+    def support(self) -> Support | None:
+        """Of the weights of whole episodes; None: it has no probabilities."""
+        return None if self.policy is None else support(self.log, self.policy, self.behaviour)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -97,29 +109,29 @@ def estimates(evidence: Evidence, seed: int = 0, resamples: int = RESAMPLES, pla
 def _by_weights(evidence: Evidence, seed: int, resamples: int, plain: bool) -> list[Estimate]:
     names = (*(("IS",) if plain else ()), "WIS", "per-decision WIS")
     model = f"importance weights from {evidence.behaviour_source}"
-    if evidence.policy is None:
+    if evidence.support is None:
         return [_undefined(name, model) for name in names]
-    ratios, beside = _ratios(evidence)
     makes = {
         "IS": estimators.importance,
         "WIS": estimators.weighted_importance,
         "per-decision WIS": estimators.per_decision,
     }
     return [
-        _weighted(evidence, name, model, makes[name](evidence.log, evidence.gamma, ratios), beside, seed, resamples)
+        _weighted(
+            evidence,
+            name,
+            model,
+            makes[name](evidence.log, evidence.gamma, evidence.ratios),
+            evidence.support,
+            seed,
+            resamples,
+        )
         for name in names
     ]
 
 
-def _ratios(evidence: Evidence) -> tuple[np.ndarray, Support]:
-    assert evidence.policy is not None
-    beside = support(evidence.log, evidence.policy, evidence.behaviour)
-    return log_ratios(evidence.policy, evidence.behaviour), beside
-
-
 def _by_model(evidence: Evidence, name: str, seed: int, resamples: int) -> Estimate:
-    values = evidence.models[name]
-    beside = None if evidence.policy is None else _ratios(evidence)[1]
+    values, beside = evidence.models[name], evidence.support
     model = f"a {name} model of Q"
     if not values.usable:
         return Estimate(f"FQE {name}", model, "failed", note=UNTRUSTED)
@@ -141,14 +153,13 @@ def _doubly_robust(evidence: Evidence, name: str, seed: int, resamples: int) -> 
     model = f"a {name} model of Q and importance weights from {evidence.behaviour_source}"
     for short, make in makes.items():
         full = f"{short} {name}"
-        if evidence.policy is None:
+        if evidence.support is None:
             found.append(_undefined(full, model))
         elif not values.usable:
             found.append(Estimate(full, model, "failed", note=UNTRUSTED))
         else:
-            ratios, beside = _ratios(evidence)
-            sums = make(evidence.log, evidence.gamma, ratios, values.q, values.v)
-            found.append(_weighted(evidence, full, model, sums, beside, seed, resamples))
+            sums = make(evidence.log, evidence.gamma, evidence.ratios, values.q, values.v)
+            found.append(_weighted(evidence, full, model, sums, evidence.support, seed, resamples))
     return found
 
 
