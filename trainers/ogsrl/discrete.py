@@ -21,6 +21,9 @@ from torch import Tensor, nn
 class DiscreteTrainer(GuardedTrainer):
     """Expectations over actions are sums, and no action is picked for its value: one critic is enough."""
 
+    _legal_of_states: Tensor | None = None
+    """(states, A), bool: known once training has begun, of logs of states that say what was allowed."""
+
     def build(self) -> dict[str, nn.Module]:
         width, seeds, head = self.spec.action.width, self.config.seeds, self.factory.head
         critic = head(width * (1 + len(self.constraints.names)), seeds)
@@ -33,7 +36,7 @@ class DiscreteTrainer(GuardedTrainer):
 
     def begin(self, experience: LoggedExperience, update: int) -> None:
         super().begin(experience, update)
-        if self._legal_of_states is None and experience.log.allowed is not None:
+        if self._legal_of_states is None and self.spec.observation.kind == "states":
             self._legal_of_states = _legal_of_states(experience.log, experience.transitions)
 
     def legal(self, batch: AgentBatch) -> tuple[Tensor, Tensor]:
@@ -90,8 +93,8 @@ class DiscreteTrainer(GuardedTrainer):
 
 
 def _legal_of_states(log: Transitions, transitions: np.ndarray) -> Tensor | None:
-    """(states, A), bool: allowed in some training row of the state, all where there is none; None for vectors."""
-    if log.spec.observation.kind != "states" or log.allowed is None:
+    """(states, A), bool: allowed in some training row of the state, all where there is none; None: the log says not."""
+    if log.allowed is None:
         return None
     rows = log.rows(transitions)
     found = np.zeros((log.spec.observation.size, log.spec.action.width), bool)

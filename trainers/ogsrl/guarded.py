@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from refork.agents.density import density_of
 from refork.agents.q_networks import LogNetworks
 from refork.envs.forkable import BadInput
 from refork.replay.support import costs as logged_costs
@@ -47,7 +48,6 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         self.world: World = self.make_world()
         self._return_scale = 1.0
         self._report: dict[str, float] = {}
-        self._legal_of_states: Tensor | None = None
 
     @abstractmethod
     def make_world(self) -> World:
@@ -172,23 +172,28 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         acts = "logits" if self.spec.action.kind == "discrete" else "action"
         policy, behaviour = self.networks["policy"], self.networks["behaviour"]
         arrays: dict[str, np.ndarray] = policy.acting_arrays(acts) | behaviour.acting_arrays("behaviour")  # type: ignore[operator]
-        return arrays | self.guardian.arrays("guardian")
+        return arrays | {f"guardian.{name}": array for name, array in self.guardian.density.arrays().items()}
 
     def state_dict(self) -> dict[str, Any]:
+        guardian = self.guardian.density.arrays()
         return super().state_dict() | {
             "world": self.world.state_dict(),
-            "guardian": {name: torch.from_numpy(array.copy()) for name, array in self.guardian.arrays("").items()},
+            "guardian": {name: torch.from_numpy(array.copy()) for name, array in guardian.items()},
             "constraints": self.constraints.state_dict(),
             "return_scale": self._return_scale,
             "report": self._report,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As the base says; raises BadInput as well for other limits or members, or what another version wrote."""
         super().load_state_dict(state)
-        self.world.load_state_dict(state["world"])
-        self.guardian = Guardian.of({name[1:]: tensor.numpy() for name, tensor in state["guardian"].items()})
-        self.constraints.load_state_dict(state["constraints"])
-        self._return_scale, self._report = state["return_scale"], state["report"]
+        try:
+            self.world.load_state_dict(state["world"])
+            self.guardian = Guardian(density_of({name: tensor.numpy() for name, tensor in state["guardian"].items()}))
+            self.constraints.load_state_dict(state["constraints"])
+            self._return_scale, self._report = state["return_scale"], state["report"]
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise BadInput(f"the checkpoint is of another version or other settings of ogsrl: {error}") from error
 
 
 def _return_scale(log: Transitions, transitions: np.ndarray, gamma: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from refork.agents.density import CountDensity, Density, KernelDensity, density_of, fit_density
+from refork.agents.density import CountDensity, Density, KernelDensity, fit_density
 from refork.envs.log_spec import LogSpec
 from refork.replay.transitions import Transitions
 from refork.trainers.ogsrl.config import AlgorithmConfig
@@ -68,14 +68,6 @@ class Guardian:
         assert isinstance(self.density, KernelDensity)
         flat = self.density.of_pairs(observations.flatten(0, 1).numpy(), actions.flatten(0, 1).numpy())
         return _cost(flat, self.density.threshold).view(observations.shape[:2])
-
-    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """What `of` rebuilds it from."""
-        return {f"{prefix}.{name}": array for name, array in self.density.arrays().items()}
-
-    @classmethod
-    def of(cls, arrays: dict[str, np.ndarray]) -> Guardian:
-        return cls(density_of(arrays))
 
 
 def _cost(log_density: np.ndarray, threshold: float) -> Tensor:

@@ -91,6 +91,16 @@ def test_rows_outside_the_training_part_change_nothing() -> None:
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
+def test_a_checkpoint_of_another_version_or_other_settings_is_refused() -> None:
+    log = one_step("vector", 50)
+    state = trainer_for(log).state_dict()
+    for part in ("world", "guardian", "constraints", "report"):
+        with pytest.raises(BadInput, match=f"another version or other settings of ogsrl: '{part}'"):
+            trainer_for(log).load_state_dict({name: kept for name, kept in state.items() if name != part})
+    with pytest.raises(BadInput, match="other settings of ogsrl"):
+        trainer_for(log, members=2).load_state_dict(state)
+
+
 def test_limits_follow_names_when_columns_are_swapped() -> None:
     log = one_step("vector", 200)
     swapped = Transitions(
