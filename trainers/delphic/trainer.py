@@ -147,12 +147,15 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As the base says; raises BadInput as well for other worlds, or what another version wrote."""
         super().load_state_dict(state)
         try:
             self.worlds.load_state_dict(state["worlds"])
-        except RuntimeError as error:
-            raise BadInput(f"the checkpoint is of other worlds than trainer.worlds: {error}") from error
-        self.compatible, self.best, self._about = state["compatible"], state["best"], dict(state["about"])
+            self.compatible, self.best, self._about = state["compatible"], state["best"], dict(state["about"])
+        except (KeyError, RuntimeError) as error:
+            raise BadInput(
+                f"the checkpoint is of other worlds than trainer.worlds, or of another version: {error}"
+            ) from error
         self._delphic = None
 
 

@@ -128,6 +128,8 @@ def test_a_checkpoint_of_other_worlds_is_refused() -> None:
     state = _made(log).state_dict()
     with pytest.raises(BadInput, match="other worlds"):
         _made(log, worlds=["classes-1", "normal-5"]).load_state_dict(state)
+    with pytest.raises(BadInput, match="another version: 'about'"):
+        _made(log).load_state_dict({name: kept for name, kept in state.items() if name != "about"})
 
 
 def test_settings_are_compared_on_the_same_worlds() -> None:
