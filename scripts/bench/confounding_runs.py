@@ -16,7 +16,7 @@ from refork.envs.clinical.confounded_clinic import ConfoundedClinic
 from refork.envs.clinical.sepsis_scm import SepsisScm
 from refork.envs.log_spec import Act
 from refork.replay.transitions import LoggedExperience
-from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.kept import kept
 from refork.scripts.bench.studies import Settings
 from refork.trainers.config import JobConfig
 from refork.trainers.delphic.trainer import Trainer as Delphic

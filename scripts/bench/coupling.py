@@ -28,7 +28,8 @@ import numpy as np
 from refork.cluster.game_tables import cell_order
 from refork.envs.graph_game.generate import parse_name
 from refork.envs.graph_game.heuristics import HEURISTICS
-from refork.scripts.bench.coupling_runs import Fractions, Variant, kept, played, trained, weights_of
+from refork.scripts.bench.coupling_runs import Fractions, Variant, played, trained, weights_of
+from refork.scripts.bench.kept import kept
 from refork.trainers.failures import Signs, failure
 from refork.trainers.stats import Interval, bootstrap, crossed_bootstrap, mean
 

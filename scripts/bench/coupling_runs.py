@@ -1,12 +1,10 @@
-"""Trains and plays the variants of the coupling study; what is done is kept on disk, so that a study can go on."""
+"""Trains and plays the variants of the coupling study."""
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,16 +49,6 @@ class Silent:
 
     def close(self, failed: bool = False) -> None:
         pass
-
-
-def kept(work: Path, name: str, make: Callable[[], Any]) -> Any:
-    """What `make` gives, JSON, from the file of that name where it is there already."""
-    path = work / f"{name.replace('/', '_')}.json"
-    if not path.exists():
-        aside = path.with_suffix(f".{os.getpid()}")
-        aside.write_text(json.dumps(make()))
-        os.replace(aside, path)
-    return json.loads(path.read_text())
 
 
 def job_of(variant: Variant, seed: int, runs: Path, common: Sequence[str] = ()) -> JobConfig:

@@ -15,7 +15,7 @@ from refork.envs.clinical import icu_sepsis
 from refork.envs.clinical.cohort import simulate
 from refork.envs.log_spec import Act, column_number
 from refork.replay.support import SAFETY, ood_share
-from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.kept import kept
 from refork.scripts.bench.studies import Settings, trained
 from refork.trainers.config import JobConfig, trainer_config_class
 from refork.trainers.fqe_network import NetworkSettings

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from refork.cluster.log_source import LogSource
 from refork.envs.clinical.icu_sepsis import IcuSepsis
-from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.kept import kept
 from refork.scripts.bench.studies import Settings, interval, parsed, parser, report, trained
 from refork.trainers.config import JobConfig, trainer_config_class
 from refork.trainers.selection import select
@@ -166,8 +166,7 @@ def plans_of(size: int, options: argparse.Namespace) -> int:
 
 def truths() -> dict[str, float]:
     simulator = IcuSepsis()
-    acts = {name: simulator.policy(name) for name in ("expert", "random", "optimal")}
-    return {name: simulator.truth(act).value for name, act in acts.items() if act is not None}
+    return {name: simulator.behaviour_truth(name).value for name in ("expert", "random", "optimal")}
 
 
 def show(name: str, row: Mapping[str, Sequence[float]]) -> None:

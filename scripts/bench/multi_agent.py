@@ -21,13 +21,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from refork.scripts.bench.multi_agent_plot import draw
+from refork.scripts.bench.multi_agent_plot import QUALITIES, draw
 from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, chosen, judged, known
 from refork.scripts.bench.studies import Settings, interval, parsed, parser, report
 from refork.trainers.fqe_network import NetworkSettings
 from refork.trainers.stats import iqm, stratified_bootstrap
 
-QUALITIES = ("random", "medium_replay", "medium", "expert")
 TRIED: dict[str, tuple[Settings, ...]] = {
     "cfcql": tuple({"alpha": alpha} for alpha in (0.3, 1.0, 3.0, 10.0)),
     "macql": tuple({"alpha": alpha, "joint_actions": 64} for alpha in (0.3, 1.0, 3.0, 10.0)),

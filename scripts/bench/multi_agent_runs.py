@@ -14,7 +14,7 @@ import torch
 from refork.cluster.log_source import LogSource
 from refork.envs.log_spec import Act
 from refork.envs.multi.skill import SkilledSimulator
-from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.kept import kept
 from refork.scripts.bench.studies import Settings, trained
 from refork.trainers.cfcql.loss import counterfactual_divergence, joint_divergence
 from refork.trainers.config import JobConfig, trainer_config_class

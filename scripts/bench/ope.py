@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from refork.scripts.bench import ope_selection
-from refork.scripts.bench.coupling_runs import kept
+from refork.scripts.bench.kept import kept
 from refork.scripts.bench.ope_cases import CASES, run
 from refork.trainers.stats import bootstrap, iqm
 from scipy.stats import spearmanr
