@@ -44,18 +44,18 @@ class DataCard:
 
 def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCard:
     """Of a log that was read from `source`; `notes` are those of its reading ({} when it was not converted)."""
-    features = _features(log)
+    features, actions, patients = _features(log), _actions(log), len(np.unique(log.patients))
     known = sum(int(np.isfinite(part).sum()) for part in _blocks(log.behaviour)) / len(log)
     dt = np.asarray(log.dt)
     return DataCard(
         source,
         digest(log),
         log.spec.env,
-        patients=len(np.unique(log.patients)),
+        patients=patients,
         episodes=log.episodes,
         transitions=len(log),
         lengths=_quantiles(log.lengths),
-        actions=_actions(log),
+        actions=actions,
         rewards=_rewards(log),
         ends={
             "terminated": int(log.terminated.sum()),
@@ -67,7 +67,7 @@ def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCa
         missing=dict(notes.get("missing", {})),
         missing_policy=str(notes.get("missing_policy", "")),
         features=features,
-        warnings=[*_log_warnings(log), *_feature_warnings(features), *_note_warnings(notes)],
+        warnings=[*_log_warnings(log, actions, patients), *_feature_warnings(features), *_note_warnings(notes)],
     )
 
 
@@ -124,10 +124,10 @@ def _features(log: Transitions) -> dict[str, dict[str, float]]:
     return {n: dict(zip(("min", "mean", "sd", "max"), c, strict=True)) for n, c in zip(names, columns, strict=True)}
 
 
-def _log_warnings(log: Transitions) -> list[str]:
+def _log_warnings(log: Transitions, actions: Mapping[str, Any], patients: int) -> list[str]:
     found = []
     if log.spec.action.kind == "discrete":
-        for name, counts in _actions(log).items():
+        for name, counts in actions.items():
             if never := [k for k, count in enumerate(counts) if not count]:
                 share = f"{len(never)} of {len(counts)}"
                 found.append(f"{name}: {share} declared actions were never taken: {never[:12]}")
@@ -140,7 +140,7 @@ def _log_warnings(log: Transitions) -> list[str]:
         found.append("every row is the end of its episode: is the column of ends the right one?")
     if not log.terminated.any():
         found.append("no episode terminates: every value is a guess beyond the cut")
-    if len(np.unique(log.patients)) < 3:
+    if patients < 3:
         found.append("fewer than 3 patients: no split by patient is possible")
     return found
 

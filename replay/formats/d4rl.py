@@ -21,6 +21,7 @@ from refork.replay.transitions import Transitions
 from refork.replay.validation import Place
 
 BLOCK = 1 << 17
+SUFFIXES = (".hdf5", ".h5")
 NEEDED = ("observations", "actions", "rewards", "terminals")
 LOG_PROBS, PATIENT, DT = "infos/action_log_probs", "infos/patient", "infos/dt"
 OPTIONAL = ("timeouts", "next_observations", LOG_PROBS, PATIENT, DT)
@@ -37,7 +38,7 @@ def h5py() -> Any:
 
 def fits(path: Path) -> bool:
     """By its name."""
-    return path.is_file() and path.suffix in (".hdf5", ".h5")
+    return path.is_file() and path.suffix in SUFFIXES
 
 
 def open_file(path: Path, schema: Schema | None) -> Opened:

@@ -21,6 +21,8 @@ class Kind:
     """One format of files."""
 
     name: str
+    suffixes: tuple[str, ...]
+    """Of a file that is written; (): it is a folder."""
     fits: Callable[[Path], bool]
     """Whether an existing path is of this kind, by its name and what is in it."""
     open: Callable[[Path, Schema | None], Opened]
@@ -35,11 +37,11 @@ def _table(suffix: str) -> Callable[[Path], bool]:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("rllib", rllib.fits, rllib.open_path, rllib.write),  # before tables: it is told by its columns
-        Kind("csv", _table(".csv"), cohort.open_table, cohort_writer.write),
-        Kind("parquet", _table(".parquet"), cohort.open_table, cohort_writer.write),
-        Kind("d4rl", d4rl.fits, d4rl.open_file, d4rl.write),
-        Kind("minari", minari.fits, minari.open_folder, minari.write),
+        Kind("rllib", (".parquet",), rllib.fits, rllib.open_path, rllib.write),  # first: told by its columns
+        Kind("csv", (".csv",), _table(".csv"), cohort.open_table, cohort_writer.write),
+        Kind("parquet", (".parquet",), _table(".parquet"), cohort.open_table, cohort_writer.write),
+        Kind("d4rl", d4rl.SUFFIXES, d4rl.fits, d4rl.open_file, d4rl.write),
+        Kind("minari", (), minari.fits, minari.open_folder, minari.write),
     )
 }
 SHIPPED = Path(__file__).parent
@@ -110,9 +112,9 @@ def check_new(path: Path, kind: str) -> None:
         raise BadInput(f"{path}: is there already; choose another name, or remove it")
     if kind != NATIVE and kind not in KINDS:
         raise BadInput(f"no format {kind!r}; there are: {NATIVE}, {', '.join(KINDS)}")
-    suffixes = {"csv": (".csv",), "parquet": (".parquet",), "rllib": (".parquet",), "d4rl": (".hdf5", ".h5")}
-    if path.suffix not in (expected := suffixes.get(kind, (path.suffix,))):
-        raise BadInput(f"{path}: the name of a {kind} file ends in {expected[0]}")
+    suffixes = KINDS[kind].suffixes if kind != NATIVE else ()
+    if suffixes and path.suffix not in suffixes:
+        raise BadInput(f"{path}: the name of a {kind} file ends in {suffixes[0]}")
     if kind in ("csv", "parquet") and schema_beside(path).exists():  # it may be what somebody declared by hand
         raise BadInput(f"{schema_beside(path)}: is there already, so {path.name} gets none; choose another name")
 

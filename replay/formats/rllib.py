@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from refork.envs.forkable import BadInput
 from refork.replay.formats import arrays
-from refork.replay.formats.cohort import pyarrow, unreadable
+from refork.replay.formats.cohort import pyarrow, table_columns, unreadable
 from refork.replay.formats.following import check_following
 from refork.replay.formats.reading import Opened
 from refork.replay.formats.rows import Rows
@@ -30,26 +30,17 @@ def _files(path: Path) -> list[Path]:
     return sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
 
 
-def _names(path: Path) -> list[str]:
-    """Raises BadInput when it is no parquet."""
-    pa = pyarrow()
-    try:
-        return list(pa.parquet.read_schema(path).names)
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(path, error) from error
-
-
 def fits(path: Path) -> bool:
     """By the columns; a folder that holds parquet files is RLlib's."""
     if path.is_dir():
         return bool(_files(path))
-    return path.suffix == ".parquet" and bool({"obs", "item"} & set(_names(path)))
+    return path.suffix == ".parquet" and bool({"obs", "item"} & set(table_columns(path)))
 
 
 def open_path(path: Path, schema: Schema | None) -> Opened:
     """Raises BadInput when a column is missing, or rows are packed."""
     first, pa = _files(path)[0], pyarrow()
-    there = _names(first)
+    there = table_columns(first)
     if "obs" not in there and "item" in there:
         raise BadInput(f"{path}: holds whole episodes, packed; write it with output_write_episodes=False")
     for name in NEEDED:
