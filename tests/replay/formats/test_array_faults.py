@@ -4,16 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from gymnasium import spaces
+from minari.dataset.minari_storage import MinariStorage
+from pyarrow import parquet as pq
 from refork.envs.forkable import BadInput
 from refork.replay.formats.kinds import kind_of, write_as
 
 from tests.replay.formats.files import read
 from tests.trainers.logs import log_for
-
-h5py = pytest.importorskip("h5py")
-pq = pytest.importorskip("pyarrow.parquet")
 
 
 def changed(path: Path, change: Callable[[Any], None]) -> Path:
@@ -96,12 +97,10 @@ def test_a_minari_fault_names_episode_and_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["observation", "action"])
 def test_minari_spaces_that_are_no_log_are_refused(tmp_path: Path, which: str) -> None:
-    spaces = pytest.importorskip("gymnasium.spaces")
-    storage = pytest.importorskip("minari.dataset.minari_storage").MinariStorage
     named, plain = spaces.Dict({"a": spaces.Discrete(2)}), spaces.Discrete(2)
     (tmp_path / "set").mkdir()
     pair = (named, plain) if which == "observation" else (plain, named)
-    storage.new(tmp_path / "set" / "data", *pair)
+    MinariStorage.new(tmp_path / "set" / "data", *pair)
     with pytest.raises(BadInput, match=rf"{which}s are Dict.*expected"):
         read(tmp_path / "set")
 

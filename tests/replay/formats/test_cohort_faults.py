@@ -7,6 +7,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import csv
+from pyarrow import parquet as pq
 from refork.envs.forkable import BadInput
 
 from tests.replay.formats.files import HEADER, ROWS, read, schema, write
@@ -142,7 +144,6 @@ def test_a_wrong_schema_is_named(tmp_path: Path, old: str, new: str, message: st
 
 
 def test_truncated_parquet_is_refused(tmp_path: Path) -> None:
-    pq, csv = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow.csv")
     path = tmp_path / "small.parquet"
     pq.write_table(csv.read_csv(write(tmp_path)), path)
     assert len(read(path)) == 6

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
+import minari
 import numpy as np
 import pytest
+from gymnasium import spaces
+from minari.data_collector.episode_buffer import EpisodeBuffer
+from minari.dataset.minari_storage import MinariStorage
 from refork.envs.clinical.cohort import SyntheticCohort
 from refork.envs.clinical.icu_sepsis import IcuSepsis
 from refork.envs.forkable import BadInput
@@ -87,7 +92,6 @@ def test_a_format_that_cannot_hold_a_mask_refuses(tmp_path: Path, kind: str) -> 
 
 
 def test_minari_opens_what_is_written(tmp_path: Path) -> None:
-    minari = pytest.importorskip("minari")
     log = log_of("discrete")
     write_as(log, tmp_path / "log", "minari")
     found = minari.MinariDataset(tmp_path / "log" / "data")
@@ -99,15 +103,12 @@ def test_minari_opens_what_is_written(tmp_path: Path) -> None:
 
 
 def test_minari_spaces_declare_a_foreign_data_set(tmp_path: Path) -> None:
-    storage = pytest.importorskip("minari.dataset.minari_storage").MinariStorage
-    buffers = pytest.importorskip("minari.data_collector.episode_buffer")
-    spaces = pytest.importorskip("gymnasium.spaces")
     (tmp_path / "set").mkdir()
-    made = storage.new(
+    made = MinariStorage.new(
         tmp_path / "set" / "data", spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([3, 2], start=[1, 0])
     )
     seen = np.array([[0, 0.5], [0.25, 0], [1, 1]], np.float32)
-    episode = buffers.EpisodeBuffer(
+    episode = EpisodeBuffer(
         None, None, None, seen, np.array([[1, 0], [3, 1]]), [1.0, 2.0], [False, False], [False, True]
     )
     made.update_episodes([episode])
@@ -119,7 +120,6 @@ def test_minari_spaces_declare_a_foreign_data_set(tmp_path: Path) -> None:
 
 
 def test_d4rl_converts_log_probabilities_and_cuts_what_has_no_next_row(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "log.hdf5", "w") as file:
         file["observations"] = np.arange(10.0).reshape(5, 2)
         file["actions"] = np.linspace(-1, 1, 5)[:, None]
@@ -139,7 +139,6 @@ def test_d4rl_converts_log_probabilities_and_cuts_what_has_no_next_row(tmp_path:
 
 
 def test_what_follows_an_episode_is_filled_and_masked_too(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "log.hdf5", "w") as file:
         file["observations"] = np.array([[1, 2], [3, np.nan]])
         file["next_observations"] = np.array([[3, np.nan], [np.nan, 5]])
