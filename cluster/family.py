@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from refork.cluster.collector import GroupCollector
 from refork.cluster.playing import PlayerSpec
-from refork.envs.clinical.simulators import SIMULATORS
 from refork.envs.forkable import BadInput
+from refork.envs.simulators import SIMULATORS
 from refork.envs.swe.tasks import Split
 from refork.replay.experience import ExperienceStore
 from refork.trainers.config import JobConfig, algorithms, trainer_config_class

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 from refork.agents.q_networks import LogShape
-from refork.envs.clinical.simulators import SIMULATORS, open_simulator
 from refork.envs.forkable import BadInput
 from refork.envs.home import home
 from refork.envs.log_spec import LogSpec, Simulator
+from refork.envs.simulators import SIMULATORS, open_simulator
 from refork.envs.swe.tasks import Split
 from refork.replay.formats.kinds import cached
 from refork.replay.transitions import Transitions, load, of, split_by_patient

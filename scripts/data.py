@@ -110,7 +110,7 @@ def collect(
     to
         Format to write.
     """
-    from refork.envs.clinical.simulators import open_simulator
+    from refork.envs.simulators import open_simulator
     from refork.replay.formats.kinds import write_as
     from refork.replay.transitions import of
     from refork.scripts.data_cards import new_log, plain

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from refork.cluster.log_doses import channels
-from refork.envs.clinical.simulators import open_simulator
 from refork.envs.log_spec import Act, Simulator
+from refork.envs.simulators import open_simulator
 from refork.replay.ope.clusters import cluster_ratios, magnitudes
 from refork.replay.ope.estimate import Evidence, ModelValues, estimates, observed_return
 from refork.replay.transitions import of

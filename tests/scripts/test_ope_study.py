@@ -1,7 +1,7 @@
 """What the study of off-policy estimators measures, on numbers that can be checked by hand."""
 
 import pytest
-from refork.envs.clinical.simulators import open_simulator
+from refork.envs.simulators import open_simulator
 from refork.scripts.bench.ope import measures, scores
 from refork.scripts.bench.ope_cases import CASES, tables_of
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from refork.envs.clinical.cohort import BLOCK, COLUMNS, SyntheticCohort, simulate, table_schema
-from refork.envs.clinical.simulators import open_simulator
 from refork.envs.forkable import BadInput
+from refork.envs.simulators import open_simulator
 from refork.replay.formats.cohort_writer import write_table
 from refork.replay.formats.kinds import to_native
 from refork.replay.transitions import load

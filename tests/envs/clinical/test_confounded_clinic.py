@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from refork.envs.clinical.confounded_clinic import ConfoundedClinic
-from refork.envs.clinical.simulators import open_simulator
 from refork.envs.forkable import BadInput
+from refork.envs.simulators import open_simulator
 
 
 def _act(*strong: float):  # type: ignore[no-untyped-def]

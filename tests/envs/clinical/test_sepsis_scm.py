@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from refork.envs.clinical.sepsis_scm import FAVOURED, SepsisScm
 from refork.envs.clinical.sepsis_scm_exact import HALF, exact_model
-from refork.envs.clinical.simulators import open_simulator
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogArrays
+from refork.envs.simulators import open_simulator
 from refork.replay.transitions import of
 
 from tests.envs.clinical.whole_tensor import transitions

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from refork.envs.clinical.simulators import open_simulator
 from refork.envs.forkable import BadInput
 from refork.envs.multi.equal_line import MOVES, EqualLine, Line, LineState
 from refork.envs.multi.rollout import mean_return, play
+from refork.envs.simulators import open_simulator
 from refork.replay.transitions import of
 
 PUBLISHED = {2: 2.38, 3: 1.90, 5: 1.07, 6: 0.73, 8: 0.37, 10: 0.23}

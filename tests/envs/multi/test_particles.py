@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 from mpe2 import simple_spread_v3
-from refork.envs.clinical.simulators import open_simulator
 from refork.envs.forkable import BadInput
 from refork.envs.multi.navigation import (
     Navigation,
@@ -17,6 +16,7 @@ from refork.envs.multi.navigation import (
 )
 from refork.envs.multi.particles import Particles, ParticleState, feature_names
 from refork.envs.multi.particles_env import thrusters
+from refork.envs.simulators import open_simulator
 from refork.replay.transitions import of
 
 
