@@ -15,7 +15,7 @@ from refork.envs.log_spec import Act
 from refork.envs.swe.tasks import Split
 from refork.replay.ope.clusters import cluster_ratios, magnitudes
 from refork.replay.ope.estimate import Estimate, Evidence, ModelValues, estimates
-from refork.replay.ope.recorded import check_certainty, recorded
+from refork.replay.ope.recorded import check_certainty
 from refork.replay.ope.sums import RESAMPLES
 from refork.replay.support import cost_log, watched
 from refork.replay.transitions import Transitions
@@ -68,8 +68,8 @@ def _of_steps(found: Behaviour, steps: np.ndarray) -> Behaviour:
 
 
 def _probabilities(own: Transitions, behaviour: Behaviour) -> tuple[np.ndarray, str, float, tuple[str, ...]]:
+    known = np.asarray(own.behaviour, np.float64)
     try:
-        known = recorded(own)
         if own.spec.action.kind == "discrete":
             check_certainty(known, behaviour.logged)
     except BadInput as error:

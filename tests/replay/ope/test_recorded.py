@@ -1,24 +1,10 @@
-"""Behaviour probabilities: what is none is refused; how well a model of them is calibrated."""
-
-from dataclasses import replace
+"""Behaviour probabilities: 1 is not "unknown"; how well a model of them is calibrated."""
 
 import numpy as np
 import pytest
 from refork.envs.forkable import BadInput
 from refork.replay.ope.calibration import calibration, expected_error, reliability
-from refork.replay.ope.recorded import check_certainty, recorded
-
-from tests.replay.ope.test_estimators import all_courses
-
-
-def test_log_likelihoods_are_no_probabilities() -> None:
-    log = all_courses()
-    logs = replace(log, behaviour=np.log(log.behaviour))
-    with pytest.raises(BadInput, match=r"transition 0 is -0.69.*log-likelihoods: take exp"):
-        recorded(logs)
-    with pytest.raises(BadInput, match=r"transition 3 is 1.5: .* in \(0, 1\]"):
-        recorded(replace(log, behaviour=np.where(np.arange(8) == 3, 1.5, log.behaviour)))
-    assert np.isnan(recorded(replace(log, behaviour=np.full(8, np.nan)))).all()
+from refork.replay.ope.recorded import check_certainty
 
 
 def test_unknown_is_not_one() -> None:
