@@ -5,21 +5,34 @@ Nothing here estimates a value; every figure is a plain share over logged situat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from refork.envs.forkable import BadInput
-from refork.envs.log_spec import Limit, column_number
+from refork.envs.log_spec import Limit, LogSpec, column_number
 from refork.replay.transitions import Transitions
 
 SAFETY = (Limit("o:SpO2", "below", 92.0), Limit("o:urine_ml_kg_h", "below", 0.5))
 """Oxygen saturation in %, urine output in mL/kg/h: what is watched where a log has these columns."""
 
 
-def watched(log: Transitions) -> tuple[Limit, ...]:
+class Columns(Protocol):
+    """What has named columns: a log, or what is known of its shape."""
+
+    @property
+    def spec(self) -> LogSpec: ...
+
+    @property
+    def state_features(self) -> np.ndarray | None: ...
+
+
+def watched(log: Columns) -> tuple[Limit, ...]:
     """Those of `SAFETY` whose columns the log has."""
-    plain = {name.removeprefix("o:") for name in log.spec.observation.names}
+    observation = log.spec.observation
+    if observation.per_agent or (observation.kind == "states" and log.state_features is None):
+        return ()
+    plain = {name.removeprefix("o:") for name in observation.names}
     return tuple(limit for limit in SAFETY if limit.column.removeprefix("o:") in plain)
 
 
@@ -46,16 +59,6 @@ def cost_log(log: Transitions, limit: Limit) -> Transitions:
     return replace(log, spec=spec, rewards=costs(log, limit, everything))
 
 
-def violations(
-    log: Transitions, limits: Sequence[Limit], transitions: np.ndarray, weights: np.ndarray | None = None
-) -> dict[str, float]:
-    """Share of these transitions that led to a violation, by limit.
-
-    `weights` (K,): importance weights of each transition, for the share under another policy than the logged one.
-    """
-    return {str(limit): _share(costs(log, limit, transitions), weights) for limit in limits}
-
-
 def ood_share(policy: np.ndarray, density: np.ndarray, threshold: float, weights: np.ndarray | None = None) -> float:
     """Share of a policy's recommendations whose (log-)density is under the threshold.
 
@@ -63,7 +66,7 @@ def ood_share(policy: np.ndarray, density: np.ndarray, threshold: float, weights
     actions (B,) both, `policy` all ones. `weights` (B,): of the situations.
     """
     outside = policy * (density < threshold)
-    return _share(outside.reshape(len(outside), -1).sum(1), weights)
+    return float(np.average(outside.reshape(len(outside), -1).sum(1), weights=weights))
 
 
 def rare_share(policy: np.ndarray, behaviour: np.ndarray, below: float = 0.01) -> float:
@@ -72,10 +75,6 @@ def rare_share(policy: np.ndarray, behaviour: np.ndarray, below: float = 0.01) -
     Several decision makers (B, n, A): the mean over them, each against its own behaviour.
     """
     return float((policy * (behaviour < below)).sum(-1).mean())
-
-
-def _share(values: np.ndarray, weights: np.ndarray | None) -> float:
-    return float(np.average(values, weights=weights)) if len(values) else float("nan")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Support, safety and change of dose against shares counted by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from refork.envs.forkable import BadInput
@@ -11,7 +13,6 @@ from refork.replay.support import (
     dose_change_continuous,
     ood_share,
     rare_share,
-    violations,
     watched,
 )
 from refork.replay.transitions import Transitions
@@ -47,12 +48,6 @@ def test_a_cost_is_of_the_row_that_a_transition_led_to(kind: str) -> None:
     assert "SpO2 < 92" in cost_log(log, SPO2).spec.reward
 
 
-def test_violations_are_shares_and_can_be_weighted() -> None:
-    log, high = _log(), Limit("hr", "above", 75.0)
-    assert violations(log, [SPO2, high], np.arange(4)) == {"o:SpO2 < 92": 0.5, "hr > 75": 0.25}
-    assert violations(log, [SPO2], np.arange(4), np.array([3.0, 1, 0, 0])) == {"o:SpO2 < 92": 0.75}
-
-
 def test_the_limit_itself_is_no_violation() -> None:
     assert Limit("x", "below", 2.0).violated(np.array([1.9, 2.0, 2.1])).tolist() == [True, False, False]
     assert Limit("x", "above", 2.0).violated(np.array([1.9, 2.0, 2.1])).tolist() == [False, False, True]
@@ -60,6 +55,8 @@ def test_the_limit_itself_is_no_violation() -> None:
 
 def test_only_columns_that_exist_are_watched_and_a_missing_one_is_named() -> None:
     assert [str(limit) for limit in watched(_log())] == ["o:SpO2 < 92"]
+    assert [str(limit) for limit in watched(_log("states"))] == ["o:SpO2 < 92"]
+    assert watched(replace(_log("states"), state_features=None)) == ()
     with pytest.raises(BadInput, match=r"column 'o:lactate' .* there are: hr, SpO2"):
         costs(_log(), Limit("o:lactate", "above", 4.0), np.arange(4))
 

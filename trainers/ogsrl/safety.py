@@ -9,7 +9,7 @@ import torch
 from refork.agents.q_networks import LogShape
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Limit, column_number
-from refork.replay.support import SAFETY
+from refork.replay.support import watched
 from refork.replay.transitions import Transitions
 from refork.trainers.ogsrl.config import SafetyLimit
 from torch import Tensor
@@ -18,21 +18,13 @@ from torch import Tensor
 def limits_of(shape: LogShape, safety: Sequence[SafetyLimit] | None) -> list[tuple[Limit, float | None]]:
     """Limits with their budgets. Raises BadInput naming a column that the log does not have."""
     if safety is None:
-        return [(limit, None) for limit in SAFETY if _has(shape, limit.column)]
+        return [(limit, None) for limit in watched(shape)]
     found = [(_limit(asked), asked.budget) for asked in safety]
     for limit, _budget in found:
         column_number(shape.spec.observation, limit.column)
         if shape.spec.observation.kind == "states" and shape.state_features is None:
             raise BadInput(f"trainer.safety: column {limit.column!r}: this log of states has no features of its states")
     return found
-
-
-def _has(shape: LogShape, column: str) -> bool:
-    try:
-        column_number(shape.spec.observation, column)
-    except BadInput:
-        return False
-    return shape.spec.observation.kind == "vector" or shape.state_features is not None
 
 
 def _limit(asked: SafetyLimit) -> Limit:
