@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,14 +40,30 @@ def patients_in_two(owners: Sequence[tuple[str, frozenset[str]]]) -> None:
 
 @contextmanager
 def new_log(out: Path, kind: str) -> Iterator[None]:
-    """`out` is made within, in a folder that is there. Raises BadInput when it cannot be, InfraFailure: disk full."""
+    """`out` is made within, in a folder that is there; when that fails, nothing of it is left.
+
+    Raises BadInput when it cannot be, InfraFailure: disk full.
+    """
     check_new(out, kind)
     check_writable(out.absolute().parent, "choose another OUT")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        yield
+        with _removed_on_failure(out):
+            yield
     except OSError as error:
         raise InfraFailure(f"{out}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _removed_on_failure(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if out.is_dir():
+            shutil.rmtree(out, ignore_errors=True)
+        else:
+            out.unlink(missing_ok=True)
+        raise
 
 
 def plain(text: str) -> Any:

@@ -138,6 +138,19 @@ def test_a_job_on_a_broken_log_folder_is_refused(tmp_path: Path) -> None:
     assert "log: row 7, column 'observations': found nothing" in done.stderr
 
 
+@pytest.mark.parametrize(("to", "name"), [("minari", "m"), ("csv", "m.csv")])
+def test_what_could_not_be_written_whole_is_removed(
+    cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, name: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("refork.replay.formats.minari._buffer", full)
+    monkeypatch.setattr("refork.replay.formats.cohort_writer.schema_text", full)
+    assert main(["data", "convert", str(cohort / "c.csv"), str(tmp_path / name), "--to", to]) != 0
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_declared_schema_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
