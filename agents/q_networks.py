@@ -105,8 +105,8 @@ class LogNetworks:
     def __init__(
         self, shape: LogShape, hidden: Sequence[int] = (256, 256), observe: str = "states", *, seed: int
     ) -> None:
-        if any(width < 1 for width in hidden):
-            raise ValueError(f"[agent.options] hidden: widths must be at least 1, got {list(hidden)}")
+        if not all(isinstance(width, int) and width >= 1 for width in hidden):
+            raise ValueError(f"[agent.options] hidden: widths must be whole numbers of at least 1, got {list(hidden)}")
         if observe not in ("states", "features", "both"):
             raise ValueError(f"[agent.options] observe: states, features or both, got {observe!r}")
         if observe != "states" and shape.spec.observation.kind == "states" and shape.state_features is None:
