@@ -77,7 +77,7 @@ class CentralView:
         return self._finish(others[..., None, :] + torch.einsum("kbncw,knwh->kbnch", candidates, self.rows))
 
     def frozen(self) -> CentralView:
-        """The same values, for what learns from them: no gradient reaches the first layer."""
+        """The same values, for what learns from them; their backward pass is spared the first layer."""
         return CentralView(self.state.detach(), self.rows.detach(), self.rest)
 
     def _first(self, actions: Tensor) -> Tensor:
