@@ -53,7 +53,7 @@ class Block:
 def simulate(count: int, act: Act, seed: int, block: int) -> Block:
     """One block of patients; `act` gives probabilities (B, 2, 5) or (B, 1, 25).
 
-    The patients and their chances depend on the seed and the block alone, so policies are compared on the same ones.
+    The patients and their chances depend on count, seed and block alone, so policies are compared on the same ones.
     """
     rng, choice = (np.random.default_rng([seed, block, k]) for k in range(2))
     body = bodies.admitted(count, rng)
@@ -71,9 +71,9 @@ def simulate(count: int, act: Act, seed: int, block: int) -> Block:
         filled[:, step] = latest
         chances = act(filled[:, step], None)
         doses[:, step], probability[:, step] = _draw(chances.reshape(count, -1, chances.shape[-1]), choice)
-        for hour in range(int(gaps.max())):
+        for past in range(int(gaps.max())):  # units of 4 h; the doses go on through a gap
             later = bodies.four_hours(body, doses[:, step, 0], doses[:, step, 1], rng)
-            body = later if hour == 0 else _chosen(gaps[:, step] > hour, later, body)
+            body = _chosen(gaps[:, step] > past, later, body)
         died = rng.random(count) < bodies.death_chance(body)
         left = (bodies.recovered(body) & (step >= 2) & (rng.random(count) < 0.35)) | (step == STEPS - 1)
         lived = rng.random(count) >= bodies.late_death_chance(body)
@@ -268,7 +268,7 @@ def _behaviour(name: str) -> Doses:
 
 
 def _around(
-    seen: np.ndarray, fluid_lead: float, pressor_lead: float, spread: float = 0.8, random: float = 0.05
+    seen: np.ndarray, fluid_lead: float, pressor_lead: float, spread: float, random: float = 0.05
 ) -> tuple[np.ndarray, np.ndarray]:
     """Doses around what pressure, urine, lactate and balance call for; clinicians give fluid freely, pressors late."""
     names = list(FEATURES)
