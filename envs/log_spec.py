@@ -10,9 +10,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from refork.envs.forkable import BadInput
 
+KNOWN_KEYS = ConfigDict(extra="forbid")
 
+
+@with_config(KNOWN_KEYS)
 @dataclass(frozen=True)
 class ObservationSpec:
     """A vector of named features, or the number of one of `size` states."""
@@ -26,6 +30,7 @@ class ObservationSpec:
     """Each decision maker has its own observation: (R, n, size) in place of (R, size)."""
 
 
+@with_config(KNOWN_KEYS)
 @dataclass(frozen=True)
 class ActionSpec:
     """What each of n decision makers chooses at every step; n = 1 for most logs."""
@@ -49,6 +54,7 @@ class ActionSpec:
         return max(self.sizes)
 
 
+@with_config(KNOWN_KEYS)
 @dataclass(frozen=True)
 class LogSpec:
     """All that must be declared about a log."""
@@ -72,18 +78,13 @@ class LogSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LogSpec:
-        """Raises BadInput naming the key that is missing or unknown."""
+        """Raises BadInput naming the key that is missing, unknown or of another type."""
         try:
-            observation = _tuples(data["observation"])
-            action = _tuples(data["action"])
-            rest = {k: v for k, v in data.items() if k not in ("observation", "action")}
-            return cls(observation=ObservationSpec(**observation), action=ActionSpec(**action), **rest)
-        except (KeyError, TypeError) as error:
-            raise BadInput(f"the description of the log is not complete: {error}") from error
-
-
-def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+            return TypeAdapter(cls).validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise BadInput(f"the description of the log: {where}: {first['msg']}") from error
 
 
 @dataclass(frozen=True)

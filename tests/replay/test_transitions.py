@@ -70,7 +70,7 @@ def test_a_patient_is_in_one_part_only() -> None:
         ("{", "not a log"),
         ('{"format": 0}', "format 0, this version reads 1"),
         ('{"format": 1}', "key 'patient_names' is missing"),
-        ('{"format": 1, "spec": {}, "patient_names": []}', "not complete: 'observation'"),
+        ('{"format": 1, "spec": {}, "patient_names": []}', "description of the log: env: Field required"),
     ],
 )
 def test_a_folder_without_a_log_is_named(tmp_path: Path, head: str | None, message: str) -> None:
