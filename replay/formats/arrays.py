@@ -26,7 +26,10 @@ def schema_for(path: Path, schema: Schema | None, kept: str | bytes | None) -> S
         raise BadInput(
             f"{path}: nothing says what its actions and ends are; give --schema FILE with at least:\n\n{MINIMAL}"
         )
-    return Schema.model_validate(json.loads(kept))
+    try:
+        return Schema.model_validate(json.loads(kept))
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{path}: its own declaration ({KEY!r}) cannot be read; give --schema FILE") from error
 
 
 def kept_for(spec: LogSpec) -> str:

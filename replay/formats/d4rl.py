@@ -25,6 +25,8 @@ SUFFIXES = (".hdf5", ".h5")
 NEEDED = ("observations", "actions", "rewards", "terminals")
 LOG_PROBS, PATIENT, DT = "infos/action_log_probs", "infos/patient", "infos/dt"
 OPTIONAL = ("timeouts", "next_observations", LOG_PROBS, PATIENT, DT)
+WIDE = ("observations", "actions", "next_observations")
+"""May have more than one value a row."""
 
 
 def h5py() -> Any:
@@ -45,7 +47,7 @@ def open_file(path: Path, schema: Schema | None) -> Opened:
     """Raises BadInput when it is no HDF5 file, an array is missing, or lengths differ."""
     try:
         with h5py().File(path, "r") as file:
-            shapes = {name: file[name].shape for name in (*NEEDED, *OPTIONAL) if name in file}
+            shapes = {name: _shape(path, name, file[name]) for name in (*NEEDED, *OPTIONAL) if name in file}
             kept = file.attrs.get(arrays.KEY)
             there = ", ".join(file)
     except (OSError, RuntimeError) as error:
@@ -61,6 +63,17 @@ def open_file(path: Path, schema: Schema | None) -> Opened:
     features, actions = (int(np.prod(shapes[name][1:])) for name in ("observations", "actions"))
     names = arrays.array_names(found, features, actions)
     return Opened(path, found, names, _blocks(path, tuple(shapes), count), first=0)
+
+
+def _shape(path: Path, name: str, array: Any) -> tuple[int, ...]:
+    """Raises BadInput when it is no array of numbers (of a patient: or texts), a row a step."""
+    shape: tuple[int, ...] = getattr(array, "shape", ())  # a group has none
+    if not shape or (name != PATIENT and array.dtype.kind not in "biuf"):
+        found = f"{array.dtype} of shape {shape}" if hasattr(array, "dtype") else "a group"
+        raise BadInput(f"{path}: {name!r} is {found}, expected an array of numbers, one row a step")
+    if name not in WIDE and np.prod(shape[1:]) != 1:
+        raise BadInput(f"{path}: array {name!r} has shape {shape}, expected one number a row")
+    return shape
 
 
 def _blocks(path: Path, there: tuple[str, ...], count: int) -> Iterator[Rows]:
@@ -87,7 +100,7 @@ def _rows(read: dict[str, np.ndarray], episode: int, step: int, final: bool) -> 
     labels = episode + np.concatenate([[0], np.cumsum(ends)[:-1]]).astype(np.int64)
     begins = np.maximum.accumulate(np.where(np.concatenate([[False], ends[:-1]]), np.arange(len(ends)), 0))
     time = np.arange(len(ends)) - begins + np.where(labels == episode, step, 0)
-    patient = read.get(PATIENT, labels)
+    patient = read.get(PATIENT, labels).reshape(-1)
     return Rows(
         labels,
         np.array([p.decode() for p in patient], object) if patient.dtype == object else patient,
@@ -97,9 +110,9 @@ def _rows(read: dict[str, np.ndarray], episode: int, step: int, final: bool) -> 
         np.asarray(read["rewards"], np.float64).reshape(-1),
         terminals,
         timeouts,
-        np.exp(read[LOG_PROBS].astype(np.float64)) if LOG_PROBS in read else np.full(len(ends), np.nan),
+        np.exp(read[LOG_PROBS].astype(np.float64).reshape(-1)) if LOG_PROBS in read else np.full(len(ends), np.nan),
         following=arrays.columns_of(read["next_observations"]) if "next_observations" in read else None,
-        dt=np.asarray(read[DT], np.float64) if DT in read else None,
+        dt=np.asarray(read[DT], np.float64).reshape(-1) if DT in read else None,
     ), ends
 
 

@@ -81,20 +81,26 @@ def _rows(batch: Any, place: Place, last: Rows | None) -> Rows:
     flat = {name: _flat(columns[name], name, place) for name in columns if name not in ("eps_id", "patient")}
     labels = np.array([None if label is None else str(label) for label in columns["eps_id"].to_pylist()], object)
     count = len(labels)
+
+    def one(name: str) -> np.ndarray:
+        if flat[name].shape[1] != 1:
+            raise place.fault(0, name, f"{flat[name].shape[1]} values", "one number a row")
+        return flat[name][:, 0]
+
     patient = np.array(columns["patient"].to_pylist(), object) if "patient" in columns else labels
-    logp = flat["action_logp"][:, 0] if "action_logp" in flat else np.full(count, np.nan)
+    logp = one("action_logp") if "action_logp" in flat else np.full(count, np.nan)
     return Rows(
         labels,
         patient,
         _counted(labels, last),
         flat["obs"],
         flat["actions"],
-        flat["rewards"][:, 0],
-        flat["terminateds"][:, 0],
-        flat["truncateds"][:, 0],
+        one("rewards"),
+        one("terminateds"),
+        one("truncateds"),
         np.exp(logp),
         following=flat["new_obs"],
-        dt=flat["dt"][:, 0] if "dt" in flat else None,
+        dt=one("dt") if "dt" in flat else None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 from gymnasium import spaces
 from minari.dataset.minari_storage import MinariStorage
@@ -34,6 +35,19 @@ def put(name: str, place: object, value: object) -> Callable[[Any], None]:
     return change
 
 
+def instead(name: str, value: object) -> Callable[[Any], None]:
+    """A change: another array, or a group (None)."""
+
+    def change(file: Any) -> None:
+        del file[name]
+        if value is None:
+            file.create_group(name)
+        else:
+            file[name] = value
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -46,6 +60,11 @@ def put(name: str, place: object, value: object) -> Callable[[Any], None]:
         (put("infos/dt", 5, 0.0), "row 5, column 'dt': found 0, expected a time above 0"),
         (lambda file: file.pop("rewards"), "array 'rewards' is missing; the file has: "),
         (lambda file: file.attrs.pop("refork"), "give --schema FILE"),
+        (lambda file: file.attrs.update(refork="{"), "its own declaration .* cannot be read; give --schema FILE"),
+        (instead("observations", None), "'observations' is a group, expected an array of numbers"),
+        (instead("rewards", np.array([b"a"] * 24)), r"'rewards' is \|S1 of shape \(24,\), expected an array of"),
+        (instead("rewards", 1.0), r"'rewards' is float64 of shape \(\), expected an array of numbers, one row a step"),
+        (instead("rewards", np.zeros((24, 2))), r"'rewards' has shape \(24, 2\), expected one number a row"),
     ],
 )
 def test_a_wrong_d4rl_file_is_named(tmp_path: Path, change: Callable[[Any], None], message: str) -> None:
@@ -111,6 +130,16 @@ def test_an_rllib_file_without_a_column_is_refused(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "less.parquet")
     with pytest.raises(BadInput, match=r"less\.parquet: column 'new_obs' is missing; the file has: eps_id"):
         read(tmp_path / "less.parquet")
+
+
+def test_two_rewards_in_a_row_of_rllib_are_refused(tmp_path: Path) -> None:
+    write_as(log_for("discrete", episodes=4), tmp_path / "log.parquet", "rllib")
+    table = pq.read_table(tmp_path / "log.parquet")
+    twice = pa.array([[float(k), 0.0] for k in range(24)])
+    table = table.set_column(table.schema.get_field_index("rewards"), "rewards", twice)
+    pq.write_table(table, tmp_path / "more.parquet")
+    with pytest.raises(BadInput, match=r"more\.parquet: row 1, column 'rewards': found 2 values, expected one number"):
+        read(tmp_path / "more.parquet")
 
 
 def test_shifted_rllib_rows_are_found(tmp_path: Path) -> None:
