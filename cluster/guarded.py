@@ -17,14 +17,13 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from refork.agents.density import fit_density
 from refork.agents.guard import GuardedPolicy, Veto
 from refork.agents.guard_checks import Rule
 from refork.agents.guarded_weights import guarded_policy
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import find
 from refork.cluster.log_doses import channels
-from refork.cluster.log_practice import CENTRES, PERCENTILE
+from refork.cluster.log_practice import training_density
 from refork.cluster.log_source import LogSource
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput
@@ -119,9 +118,9 @@ def _rebuilt(checkpoint: Path) -> Exported:
 
 
 def _guardian(source: LogSource) -> dict[str, np.ndarray]:
-    log, shown = source.log, source.transitions("train")
-    seen, actions = log.observations[log.rows(shown)], log.actions[shown]
-    density = fit_density(log.spec, np.asarray(seen), np.asarray(actions), PERCENTILE, CENTRES, 0)
+    density = training_density(source.log.subset(source.splits["train"]))
+    if density is None:
+        raise BadInput("a guard is defined for one decision maker with one observation; this log is another one")
     return {f"guardian.{name}": array for name, array in density.arrays().items()}
 
 

@@ -9,6 +9,7 @@ To draw from it is to draw a logged transition, with its reward, end and time: n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,18 +30,18 @@ class CountedWorld:
 
     def __init__(self, spec: LogSpec, gamma: float) -> None:
         self._states, self._actions, self._gamma = spec.observation.size, spec.action.width, gamma
-        self._order: Tensor | None = None
+        self._led: Tensor | None = None
         self.strength = 0.0
 
     @property
     def fitted(self) -> bool:
-        return self._order is not None
+        return self._led is not None
 
     def fit(self, log: Transitions, transitions: np.ndarray) -> dict[str, float]:
         """Strength chosen on held-out patients, then all transitions counted."""
         shown, held = part_by_patient(log, transitions)
-        fitted, judged = _Triples.of(log, shown), _Triples.of(log, held)
-        errors = self._value_errors(log, shown, held)
+        fitted, judged = (_Decisions.of(log, part, self._gamma) for part in (shown, held))
+        errors = self._value_errors(fitted, judged)
         self.strength = min(STRENGTHS, key=lambda k: errors[k])
         likelihood, plain = self._likelihoods(fitted, judged)
         self._count(log, transitions)
@@ -52,16 +53,14 @@ class CountedWorld:
             "model/shrinkage": self.strength,
         }
 
-    def _value_errors(self, log: Transitions, shown: np.ndarray, held: np.ndarray) -> dict[float, float]:
+    def _value_errors(self, fitted: _Decisions, judged: _Decisions) -> dict[float, float]:
         """By strength: root mean squared error of r + V(s') of held-out decisions; infinite: without actions."""
-        fitted, judged = _Triples.of(log, shown), _Triples.of(log, held)
-        factors = self._gamma ** log.dt[shown] * ~log.terminated[shown]
         counts = np.maximum(np.bincount(fitted.state, minlength=self._states), 1)
         values = np.zeros(self._states)
         for _ in range(SWEEPS):
-            worth = log.rewards[shown] + factors * values[fitted.led]
+            worth = fitted.rewards + fitted.discounts * values[fitted.led]
             values = np.bincount(fitted.state, worth, self._states) / counts
-        goals = log.rewards[held] + self._gamma ** log.dt[held] * ~log.terminated[held] * values[judged.led]
+        goals = judged.rewards + judged.discounts * values[judged.led]
         pair, asked = (x.state * self._actions + x.action for x in (fitted, judged))
         size = self._states * self._actions
         total, count = np.bincount(pair, worth, size)[asked], np.bincount(pair, minlength=size)[asked]
@@ -69,7 +68,7 @@ class CountedWorld:
         found = {k: _shrunk(total, count, prior, k) for k in STRENGTHS} | {np.inf: prior}
         return {k: float(np.sqrt(np.square(goals - guess).mean())) for k, guess in found.items()}
 
-    def _likelihoods(self, shown: _Triples, held: _Triples) -> tuple[float, float]:
+    def _likelihoods(self, shown: _Decisions, held: _Decisions) -> tuple[float, float]:
         """Mean log-likelihood of held-out next states at this strength and, at its best strength, without actions."""
         size = self._states
         marginal = (np.bincount(shown.led, minlength=size)[held.led] + 1) / (len(shown.led) + size)
@@ -80,21 +79,20 @@ class CountedWorld:
         return float(np.log(found).mean()), float(np.log(by_state).mean())
 
     def _count(self, log: Transitions, transitions: np.ndarray) -> None:
-        pairs = _Triples.of(log, transitions)
+        pairs = _Decisions.of(log, transitions, self._gamma)
         key = pairs.state * self._actions + pairs.action
         order = np.argsort(key, kind="stable")
         counts = np.bincount(key, minlength=self._states * self._actions)
         self._starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
         self._led = torch.from_numpy(pairs.led[order])
         chosen = transitions[order]
-        self._rewards = torch.from_numpy(np.asarray(log.rewards[chosen]))
+        self._rewards = torch.from_numpy(pairs.rewards[order])
         self._ended = torch.from_numpy(np.asarray(log.terminated[chosen]))
         self._dt = torch.from_numpy(np.asarray(log.dt[chosen]))
-        self._order = torch.from_numpy(chosen)
 
     def step(self, observations: Tensor, actions: Tensor, uniform: Noise, normal: Noise) -> Imagined:
         """Logged transitions drawn with replacement; not known where nothing was logged in the state."""
-        assert self._order is not None
+        assert self._led is not None
         pair = observations * self._actions + actions
         own = self._starts[pair + 1] - self._starts[pair]
         first = self._starts[observations * self._actions]
@@ -102,7 +100,7 @@ class CountedWorld:
         noise = uniform(observations.shape[1], 2)
         from_pair = noise[..., 0] * (own + self.strength) < own
         low, count = torch.where(from_pair, self._starts[pair], first), torch.where(from_pair, own, within)
-        drawn = (low + (noise[..., 1] * count).long().clamp_max_(count - 1)).clamp_(0, len(self._order) - 1)
+        drawn = (low + (noise[..., 1] * count).long().clamp_max_(count - 1)).clamp_(0, len(self._led) - 1)
         return Imagined(self._led[drawn], self._rewards[drawn], self._ended[drawn], self._dt[drawn], within > 0)
 
     def state_dict(self) -> dict[str, Any]:
@@ -113,18 +111,26 @@ class CountedWorld:
         """The log tells all."""
 
 
-class _Triples:
-    """State, action, next state of transitions: (K,) int64 each."""
+@dataclass(frozen=True)
+class _Decisions:
+    """(K,) each, of transitions."""
 
-    def __init__(self, state: np.ndarray, action: np.ndarray, led: np.ndarray) -> None:
-        self.state, self.action, self.led = state, action, led
+    state: np.ndarray
+    action: np.ndarray
+    led: np.ndarray
+    rewards: np.ndarray
+    discounts: np.ndarray
+    """gamma^dt, 0 at an end."""
 
     @classmethod
-    def of(cls, log: Transitions, transitions: np.ndarray) -> _Triples:
-        rows = log.rows(transitions)
-        seen = log.observations
+    def of(cls, log: Transitions, transitions: np.ndarray, gamma: float) -> _Decisions:
+        seen, rows = log.observations, log.rows(transitions)
         return cls(
-            seen[rows].astype(np.int64), np.asarray(log.actions[transitions, 0]), seen[rows + 1].astype(np.int64)
+            seen[rows].astype(np.int64),
+            np.asarray(log.actions[transitions, 0]),
+            seen[rows + 1].astype(np.int64),
+            np.asarray(log.rewards[transitions]),
+            gamma ** log.dt[transitions] * ~log.terminated[transitions],
         )
 
 
