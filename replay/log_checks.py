@@ -15,10 +15,23 @@ BLOCK = 1 << 18
 
 def check_log(log: LogArrays, file: str) -> None:
     """Raises BadInput naming array, row (from 0) and what is expected; the log may be larger than memory."""
+    _check_kinds(log, file)
     _check_starts(log, file)
     _check_shapes(log, file)
     _check_rows(log, file)
     _check_ends(log, file)
+
+
+def _check_kinds(log: LogArrays, file: str) -> None:
+    states, discrete = log.spec.observation.kind == "states", log.spec.action.kind == "discrete"
+    whole, real, truth = ("iu", "whole numbers"), ("f", "real numbers"), ("b", "truth values")
+    kinds = dict.fromkeys(("rewards", "behaviour", "dt"), real) | dict.fromkeys(("starts", "patients"), whole)
+    kinds |= dict.fromkeys(("terminated", "truncated", "allowed"), truth)
+    kinds |= {"observations": whole if states else real, "actions": whole if discrete else real}
+    for name, (expected, words) in kinds.items():
+        array = getattr(log, name)
+        if array is not None and array.dtype.kind not in expected:
+            raise BadInput(f"{file}: {name}.npy: found {array.dtype}, expected {words}; write the log again")
 
 
 def _check_starts(log: LogArrays, file: str) -> None:

@@ -83,6 +83,8 @@ def to_native(path: Path, schema: Path | None, folder: Path) -> None:
 def native_of(path: Path, schema: Path | None, folder: Path) -> Path:
     """The log folder of a file: itself, or a conversion as `folder`. Raises BadInput at the first fault."""
     if kind_of(path) == NATIVE:
+        if schema is not None:
+            raise BadInput(f"{path}: a log folder declares itself; leave the schema ({schema}) out")
         _sound(path)
         return path
     to_native(path, schema, folder)

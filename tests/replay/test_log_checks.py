@@ -53,6 +53,16 @@ def test_arrays_of_a_wrong_shape_are_named() -> None:
         check_log(replace(log, observations=log.observations[:-1]), "log")
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [("rewards", "U3", "real"), ("patients", "f8", "whole"), ("actions", "f4", "whole"), ("terminated", "i8", "truth")],
+)
+def test_arrays_of_a_wrong_kind_are_named(name: str, kind: str, expected: str) -> None:
+    log = log_for("discrete", episodes=4)
+    with pytest.raises(BadInput, match=f"log: {name}.npy: found .*, expected {expected}"):
+        check_log(replace(log, **{name: getattr(log, name).astype(kind)}), "log")
+
+
 def test_an_action_that_is_not_allowed_is_named() -> None:
     log = log_for("discrete", episodes=4)
     allowed = np.ones((len(log.observations), 1, 4), bool)

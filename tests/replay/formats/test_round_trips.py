@@ -15,7 +15,7 @@ from minari.dataset.minari_storage import MinariStorage
 from refork.envs.clinical.cohort import SyntheticCohort
 from refork.envs.clinical.icu_sepsis import IcuSepsis
 from refork.envs.forkable import BadInput
-from refork.replay.formats.kinds import KINDS, kind_of, to_native, write_as
+from refork.replay.formats.kinds import KINDS, kind_of, native_of, to_native, write_as
 from refork.replay.transitions import ARRAYS, Transitions, load, notes_of, of, save
 
 from tests.replay.formats.files import read
@@ -153,6 +153,12 @@ def test_what_follows_an_episode_is_filled_and_masked_too(tmp_path: Path) -> Non
     log = read(tmp_path / "log.hdf5", declared)
     assert log.observations.tolist() == [[1, 2, 1, 1], [3, 2, 1, 0], [3, 5, 0, 1]]
     assert log.truncated.tolist() == [False, True]
+
+
+def test_a_schema_says_nothing_about_a_folder(tmp_path: Path) -> None:
+    save(log_of("discrete"), tmp_path / "log")
+    with pytest.raises(BadInput, match="log: a log folder declares itself; leave the schema"):
+        native_of(tmp_path / "log", Path("x.toml"), tmp_path / "copy")
 
 
 def test_a_folder_is_checked_and_copied(tmp_path: Path) -> None:
