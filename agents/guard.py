@@ -67,7 +67,7 @@ class GuardedPolicy:
 
     For one decision maker. `vetoes` holds every veto; `on_veto` is told each as it happens (`cluster/guarded.py` writes
     them to a file); `named`: what discrete actions are called, () for their numbers. Raises BadInput for a log of
-    several decision makers.
+    several decision makers, and for rules where columns have no values.
     """
 
     def __init__(
@@ -83,6 +83,12 @@ class GuardedPolicy:
     ) -> None:
         if spec.action.agents != 1 or spec.observation.per_agent:
             raise BadInput("a guarded policy is defined for one decision maker with one observation")
+        if (
+            spec.observation.kind == "states"
+            and state_features is None
+            and any(isinstance(c, BoundRule) for c in guard)
+        ):
+            raise BadInput("rules are on columns, and nothing is known of the states of this log but their numbers")
         self.spec, self.policy, self.guard, self.fallback = spec, policy, tuple(guard), fallback
         self.vetoes: list[Veto] = []
         self._names, self._features, self._on_veto, self._made = tuple(named), state_features, on_veto, 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from refork.agents.density import CountDensity, Density, KernelDensity
+from refork.agents.density import Density, KernelDensity
+from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, Limit, LogSpec, column_number
 
 
@@ -40,26 +41,21 @@ class InSupport:
     density: Density
 
     def why_not(self, situation: Situation, action: np.ndarray) -> str | None:
-        here = self._of(situation, action)
+        here, best = self._densities(situation, action)
         if here >= self.density.threshold:
             return None
-        if self._best(situation) < self.density.threshold:
+        if best < self.density.threshold:
             return "this patient's situation is unlike those the policy was trained on"
         share = float(np.exp(here - self.density.threshold))
         return f"it is rarely or never given in situations like this one ({share:.2g} of the least density accepted)"
 
-    def _of(self, situation: Situation, action: np.ndarray) -> float:
+    def _densities(self, situation: Situation, action: np.ndarray) -> tuple[float, float]:
+        """Of this action, and of the one with the most support; of doses the latter is not known: infinite."""
         if action.ndim == 0:
-            return float(self.density.of_actions(situation.observation)[0, action])
+            found = self.density.of_actions(situation.observation)[0]
+            return float(found[action]), float(found.max())
         assert isinstance(self.density, KernelDensity)
-        return float(self.density.of_pairs(situation.observation, action[None])[0])
-
-    def _best(self, situation: Situation) -> float:
-        """Of the action with the most support; of continuous actions not known: then the action is named."""
-        if isinstance(self.density, KernelDensity) and self.density.chosen.shape[1] == 1:
-            return np.inf
-        assert isinstance(self.density, CountDensity | KernelDensity)
-        return float(self.density.of_actions(situation.observation).max())
+        return float(self.density.of_pairs(situation.observation, action[None])[0]), np.inf
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,12 @@ class Rule:
     """In a clinician's words."""
 
     def bound(self, spec: LogSpec) -> BoundRule:
-        """Raises BadInput when the log has no such column."""
+        """Raises BadInput when the log has no such column, actions or doses: such a rule would never hold."""
+        action = spec.action
+        asked, other = (self.forbidden, self.most) if action.kind == "discrete" else (self.most, self.forbidden)
+        if other or not asked or any(k not in range(action.width) for k in asked):
+            what = "discrete actions in `forbidden`" if action.kind == "discrete" else "dimensions of doses in `most`"
+            raise BadInput(f"rule while {self.when}: this log has {what}, numbered from 0 to {action.width - 1}")
         return BoundRule(self, column_number(spec.observation, self.when.column))
 
 

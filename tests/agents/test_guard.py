@@ -104,6 +104,27 @@ def test_a_rule_holds_for_the_fallback_too() -> None:
     assert masked.act([1]).action == 2
 
 
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [
+        (VECTORS, Rule(Limit("o:MAP", "above", 90.0), forbidden=(3,))),
+        (VECTORS, Rule(Limit("o:MAP", "above", 90.0), most={0: 0.5})),
+        (VECTORS, Rule(Limit("o:MAP", "above", 90.0))),
+        (DOSES, Rule(Limit("o:MAP", "above", 90.0), forbidden=(0,))),
+        (DOSES, Rule(Limit("o:MAP", "above", 90.0), most={1: 0.5})),
+    ],
+)
+def test_a_rule_that_could_never_hold_is_refused(spec: LogSpec, rule: Rule) -> None:
+    with pytest.raises(BadInput, match="rule while o:MAP > 90: this log has"):
+        rule.bound(spec)
+
+
+def test_rules_need_values_of_their_columns() -> None:
+    rule = Rule(Limit("MAP", "above", 90.0), forbidden=(2,)).bound(STATES)
+    with pytest.raises(BadInput, match="nothing is known of the states"):
+        GuardedPolicy(STATES, _always(2), [rule], _clinician)
+
+
 def test_actions_are_called_by_their_names() -> None:
     guarded = GuardedPolicy(STATES, _always(2), [_logged()], _clinician, named=("none", "some", "much"))
     reason = guarded.act([0]).reason
