@@ -20,7 +20,6 @@ class StackedMLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int], generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.members = len(generators)
         made = [[_uniform(g, i, (i, o), (o,)) for i, o in pairwise(sizes)] for g in generators]
         depth = range(len(sizes) - 1)
         self.weights = nn.ParameterList(nn.Parameter(torch.stack([layers[d][0] for layers in made])) for d in depth)
