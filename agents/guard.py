@@ -83,11 +83,8 @@ class GuardedPolicy:
     ) -> None:
         if spec.action.agents != 1 or spec.observation.per_agent:
             raise BadInput("a guarded policy is defined for one decision maker with one observation")
-        if (
-            spec.observation.kind == "states"
-            and state_features is None
-            and any(isinstance(c, BoundRule) for c in guard)
-        ):
+        self._rules = tuple(check for check in guard if isinstance(check, BoundRule))
+        if self._rules and spec.observation.kind == "states" and state_features is None:
             raise BadInput("rules are on columns, and nothing is known of the states of this log but their numbers")
         self.spec, self.policy, self.guard, self.fallback = spec, policy, tuple(guard), fallback
         self.vetoes: list[Veto] = []
@@ -173,8 +170,7 @@ class GuardedPolicy:
         raise BadInput("rules forbid what clinicians would do as well; give the clinician's order as `logged`")
 
     def _forbidden(self, situation: Situation, action: Dose) -> bool:
-        rules = (check for check in self.guard if isinstance(check, BoundRule))
-        return any(rule.why_not(situation, np.asarray(action)) is not None for rule in rules)
+        return any(rule.why_not(situation, np.asarray(action)) is not None for rule in self._rules)
 
     def _named(self, action: Dose) -> str:
         if isinstance(action, int) and self._names:
