@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 from refork.agents.q_networks import LogShape
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, first_fault
 from refork.envs.home import home
 from refork.envs.log_spec import LogSpec, Simulator
 from refork.envs.simulators import SIMULATORS, open_simulator
@@ -60,9 +60,7 @@ class LogSource:
         try:
             return LogOptions.model_validate(dict(self.env.options))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"env.options.{where}: {first['msg']}") from error
+            raise BadInput(f"env.options.{first_fault(error)}") from error
 
     @cached_property
     def simulator(self) -> Simulator | None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 Obs = Any
 Action = Any
@@ -85,6 +88,12 @@ class StateRef:
 
 class BadInput(ValueError):
     """What a person gave cannot be used. The message is one line: what is wrong, where, what to do. Exit code 2."""
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first of what pydantic found wrong, for a BadInput: "key.key: message", or the message alone."""
+    first = error.errors()[0]
+    return ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
 
 
 class StateMismatch(RuntimeError):

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, first_fault
 
 KNOWN_KEYS = ConfigDict(extra="forbid")
 
@@ -82,9 +82,7 @@ class LogSpec:
         try:
             return TypeAdapter(cls).validate_python(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"the description of the log: {where}: {first['msg']}") from error
+            raise BadInput(f"the description of the log: {first_fault(error)}") from error
 
 
 @dataclass(frozen=True)

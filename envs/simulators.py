@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError, validate_call
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, first_fault
 from refork.envs.log_spec import Simulator
 
 SIMULATORS = {
@@ -31,8 +31,6 @@ def open_simulator(env_id: str, options: Mapping[str, Any]) -> Simulator:
     try:
         validate_call(kind.__init__)(simulator, **options)  # by its annotations: "yes" is no number of steps
     except ValidationError as error:
-        first = error.errors()[0]
-        known = ", ".join(list(inspect.signature(kind).parameters)) or "none"
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"options of {env_id}: {where}: {first['msg']}; there are: {known}") from error
+        known = ", ".join(inspect.signature(kind).parameters) or "none"
+        raise BadInput(f"options of {env_id}: {first_fault(error)}; there are: {known}") from error
     return simulator

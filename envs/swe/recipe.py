@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, first_fault
 from refork.envs.swe.download import Pin
 from refork.envs.swe.mutation_operators import OPERATORS
 
@@ -111,6 +111,4 @@ def _read(path: Path, model: type[M]) -> M:
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path}: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{path}: {key}: {first['msg']}") from error
+        raise BadInput(f"{path}: {first_fault(error)}") from error

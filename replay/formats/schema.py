@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, first_fault
 from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
 
 
@@ -234,9 +234,7 @@ def read_schema(path: Path) -> Schema:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise BadInput(f"{path}: {key}: {first['msg']}") from error
+        raise BadInput(f"{path}: {first_fault(error)}") from error
 
 
 def names_column(pattern: str, column: str) -> bool:
