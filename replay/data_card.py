@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class DataCard:
     missing_policy: str
     features: Mapping[str, Mapping[str, float]]
     """Per observed feature: min, mean, sd, max."""
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str]
 
 
 def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCard:

@@ -75,7 +75,7 @@ def to_native(path: Path, schema: Path | None, folder: Path) -> None:
     """Convert any file to a log folder. Raises BadInput at the first fault."""
     name = kind_of(path)
     if name == NATIVE:
-        transitions.save(_sound(path), folder, transitions.notes_of(path))
+        transitions.save(_sound(path, schema), folder, transitions.notes_of(path))
         return
     write_native(KINDS[name].open(path, schema_of(path, schema)), folder)
 
@@ -83,16 +83,16 @@ def to_native(path: Path, schema: Path | None, folder: Path) -> None:
 def native_of(path: Path, schema: Path | None, folder: Path) -> Path:
     """The log folder of a file: itself, or a conversion as `folder`. Raises BadInput at the first fault."""
     if kind_of(path) == NATIVE:
-        if schema is not None:
-            raise BadInput(f"{path}: a log folder declares itself; leave the schema ({schema}) out")
-        _sound(path)
+        _sound(path, schema)
         return path
     to_native(path, schema, folder)
     return folder
 
 
-def _sound(folder: Path) -> Transitions:
+def _sound(folder: Path, schema: Path | None) -> Transitions:
     """The log in a folder. Raises BadInput at its first fault."""
+    if schema is not None:
+        raise BadInput(f"{folder}: a log folder declares itself; leave the schema ({schema}) out")
     log = transitions.load(folder)
     check_log(log, str(folder))
     return log

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from refork.replay.formats.kinds import KINDS, NATIVE
 from refork.replay.transitions import load, save
 from refork.scripts.cli import main
+from refork.scripts.data import Format
 
 from tests.replay.formats import files
 from tests.scripts.commands import refork, run_folder
@@ -63,6 +66,10 @@ def test_a_cohort_is_converted(
     assert main(["data", "convert", source, str(out), "--to", kind]) == 2
     assert capsys.readouterr().err.startswith(f"refork: {out}: is there already")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_every_format_can_be_named() -> None:
+    assert set(get_args(Format)) == {NATIVE, *KINDS}
 
 
 def test_a_log_is_collected(tmp_path: Path) -> None:
