@@ -14,7 +14,7 @@ from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act
 from refork.envs.swe.tasks import Split
 from refork.replay.ope.clusters import cluster_ratios, magnitudes
-from refork.replay.ope.estimate import Estimate, Evidence, ModelValues, estimates
+from refork.replay.ope.estimate import Estimate, Evidence, estimates
 from refork.replay.ope.recorded import check_certainty
 from refork.replay.ope.sums import RESAMPLES
 from refork.replay.support import cost_log, watched
@@ -141,16 +141,13 @@ def _violations(own: Transitions, acts: Sequence[Act]) -> dict[str, list[float |
             log.warning("violations of %s: FQE by %s failed: %s", limit, method, error)
             rates[str(limit)] = [None] * len(acts)
         else:
-            rates[str(limit)] = [f.value if f.converged and f.in_bounds else None for f in found]
+            rates[str(limit)] = [f.value if f.trusted else None for f in found]
     return rates
 
 
 def _evidence(part: Part, acted: np.ndarray, models: dict[str, fqe.FQE]) -> Evidence:
     own = part.log
-    values = {
-        method: ModelValues(found.starts, found.q, found.v, found.converged and found.in_bounds, found.resampled)
-        for method, found in models.items()
-    }
+    values = {method: found.model for method, found in models.items()}
     if own.spec.action.kind == "continuous":
         return Evidence(own, part.gamma, part.probabilities, None, values, None, part.source)
     chosen = JointActions(own.spec.action).probability(acted, own.actions)

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act
+from refork.replay.ope.estimate import ModelValues
 from refork.replay.transitions import Transitions, split_by_patient
 from refork.trainers.fqe_iteration import Evaluated, iterate
-from refork.trainers.fqe_network import NetworkSettings, evaluate_by_network
+from refork.trainers.fqe_network import evaluate_by_network
 from refork.trainers.fqe_problem import Problem
 from refork.trainers.fqe_refit import refitted
 from refork.trainers.fqe_regressors import Linear, Regressor, ShrunkTable, Table, Trees
+from refork.trainers.fqe_stack import NetworkSettings
 
 REGRESSORS: dict[str, type[Regressor]] = {"table": Table, "linear": Linear, "tree": Trees, "shrunk table": ShrunkTable}
 METHODS = ("table", "linear", "tree", "network")
@@ -65,6 +67,16 @@ class FQE:
         low, high = max(self.bounds[0] - slack, self.plausible[0]), min(self.bounds[1] + slack, self.plausible[1])
         return low <= self.lowest and self.highest <= high
 
+    @property
+    def trusted(self) -> bool:
+        """It converged, to numbers within what values can be."""
+        return self.converged and self.in_bounds and bool(np.isfinite(self.starts).all())
+
+    @property
+    def model(self) -> ModelValues:
+        """As estimators take it."""
+        return ModelValues(self.starts, self.q, self.v, self.trusted, self.resampled)
+
 
 def undefined(log: Transitions) -> dict[str, str]:
     """Methods that this log does not allow, and why."""
@@ -92,7 +104,6 @@ def evaluate(
     gamma: float,
     *,
     method: str = "auto",
-    horizon: int | None = None,
     folds: int = 2,
     seed: int = 0,
     network: NetworkSettings | None = None,
@@ -100,7 +111,7 @@ def evaluate(
 ) -> list[FQE]:
     """Evaluate policies on `log`. With several folds (by patient) an episode's values never come from its own patient.
 
-    `horizon` None: that of the log. `resamples`: how often tables are refitted to bootstrapped patients. Raises
+    Values are of the log's horizon. `resamples`: how often tables are refitted to bootstrapped patients. Raises
     BadInput for a method that is not defined for this log, naming why.
     """
     if not len(log):
@@ -110,7 +121,7 @@ def evaluate(
         raise BadInput(f"FQE: no method {method!r}; there are: {', '.join((*REGRESSORS, 'network'))}")
     if why := undefined(log).get(method):
         raise BadInput(f"FQE by {method}: not defined for this log: {why}")
-    problem = Problem(log, gamma, log.spec.horizon if horizon is None else horizon)
+    problem = Problem(log, gamma, log.spec.horizon)
     parts = [part for part in split_by_patient(log, [1] * folds, seed) if len(part)] if folds > 1 else []
     learnt = [log.steps_of(np.setdiff1d(np.arange(log.episodes), part)) for part in parts]
     if len(parts) < 2 or not all(len(steps) for steps in learnt):
@@ -146,7 +157,7 @@ def _merged(problem: Problem, method: str, parts: Sequence[np.ndarray], found: S
     values = np.concatenate([q, v])
     return FQE(
         method,
-        v[log.starts[:-1] + np.arange(log.episodes)],
+        v[problem.first_rows],
         q,
         v,
         tuple(own.curve for own in found),

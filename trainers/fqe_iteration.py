@@ -38,7 +38,7 @@ def iterate(problem: Problem, probabilities: np.ndarray, regressor: Regressor, t
     values = np.zeros(problem.distinct)
     rewards, discounts = problem.rewards[transitions], problem.discounts[transitions]
     following = problem.keys[problem.rows[transitions] + 1]
-    starts = problem.keys[log.starts[:-1] + np.arange(log.episodes)]
+    starts = problem.keys[problem.first_rows]
     here = problem.keys[problem.rows]
     q, v = np.zeros(len(log)), np.zeros(len(log.observations))
     curve, small = [], TOLERANCE * max(np.ptp(log.returns(problem.gamma)), 1e-12)
@@ -48,12 +48,12 @@ def iterate(problem: Problem, probabilities: np.ndarray, regressor: Regressor, t
         renewed = (probabilities * table).sum(1)
         change, values = float(np.abs(renewed - values).max()), renewed
         curve.append((k, float(values[starts].mean())))
-        now, seen = horizon - problem.steps == k, horizon - problem.row_steps == k
-        if not horizon:
-            now, seen = np.ones(len(q), bool), np.ones(len(v), bool)
-        if horizon or change < small or k == MOST:
+        if horizon:
+            now, seen = horizon - problem.steps == k, horizon - problem.row_steps == k
             q[now], v[seen] = table[here[now], problem.numbers[now]], values[problem.keys[seen]]
         if not np.isfinite(change) or (change < small and not horizon):
             break
+    if not horizon and np.isfinite(change):
+        q, v = table[here, problem.numbers], values[problem.keys]
     v[problem.rows[np.asarray(log.terminated)] + 1] = 0.0
-    return Evaluated(q, v, tuple(curve), bool(horizon or change < small), values)
+    return Evaluated(q, v, tuple(curve), bool(np.isfinite(change) and (horizon or change < small)), values)

@@ -67,9 +67,7 @@ def _learn(stack: Stack, target: Head, chosen: np.ndarray) -> None:
 @torch.no_grad()
 def _at_starts(stack: Stack) -> np.ndarray:
     """(M,): mean value at the starts of at most 1,000 episodes."""
-    log = stack.problem.log
-    rows = (log.starts[:-1] + np.arange(log.episodes))[:1000]
-    return _by_member(stack, rows)[1].mean(1)
+    return _by_member(stack, stack.problem.first_rows[:1000])[1].mean(1)
 
 
 @torch.no_grad()
@@ -103,6 +101,3 @@ def _evaluated(stack: Stack, curves: Sequence[tuple[int, np.ndarray]]) -> list[l
             settled = bool(np.isfinite(late).all() and np.ptp(late) < 0.05 * span)
             found[-1].append(Evaluated(q[member].astype(np.float64), v[member].astype(np.float64), curve, settled))
     return found
-
-
-__all__ = ["NetworkSettings", "evaluate_by_network"]

@@ -49,6 +49,11 @@ class Problem:
         return self.log.rows(np.arange(len(self.log)))
 
     @cached_property
+    def first_rows(self) -> np.ndarray:
+        """(E,): row that each episode begins with."""
+        return self.log.starts[:-1] + np.arange(self.log.episodes)
+
+    @cached_property
     def discounts(self) -> np.ndarray:
         """(N,): gamma^dt, 0 where the episode terminated."""
         return self.gamma ** np.asarray(self.log.dt, np.float64) * ~np.asarray(self.log.terminated)
@@ -87,8 +92,7 @@ class Problem:
     @cached_property
     def row_steps(self) -> np.ndarray:
         """(R,): the same of rows."""
-        first = self.log.starts[:-1] + np.arange(self.log.episodes)
-        return np.arange(len(self.log.observations)) - np.repeat(first, self.log.lengths + 1)
+        return np.arange(len(self.log.observations)) - np.repeat(self.first_rows, self.log.lengths + 1)
 
     @cached_property
     def features(self) -> np.ndarray | None:

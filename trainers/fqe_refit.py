@@ -33,7 +33,7 @@ def refitted(
     """
     log = problem.log
     counts = patient_counts(log.patients, seed, resamples)  # (resamples, E)
-    starts = problem.keys[log.starts[:-1] + np.arange(log.episodes)]
+    starts = problem.keys[problem.first_rows]
     found = np.zeros(resamples)
     for k, times in enumerate(counts):
         for part, steps, table, near in zip(parts, learnt, tables, values, strict=True):

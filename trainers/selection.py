@@ -11,7 +11,7 @@ from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act
 from refork.replay.transitions import Transitions
 from refork.trainers import fqe
-from refork.trainers.fqe_network import NetworkSettings
+from refork.trainers.fqe_stack import NetworkSettings
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,7 @@ def select(
 def _score(found: Sequence[fqe.FQE]) -> Score:
     """Of one candidate's seeds."""
     values = tuple(f.value for f in found)
-    trusted = all(f.converged and f.in_bounds and np.isfinite(f.value) for f in found)
-    return Score(float(np.mean(values)), values, trusted)
+    return Score(float(np.mean(values)), values, all(f.trusted for f in found))
 
 
 def joined(first: Transitions, second: Transitions) -> Transitions:

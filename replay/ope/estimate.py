@@ -30,13 +30,9 @@ class ModelValues:
     v: np.ndarray
     """(R,)"""
     trusted: bool
-    """It converged, within what values can be."""
+    """It converged, to numbers within what values can be."""
     resampled: np.ndarray | None = None
     """(resamples,): values of models refitted to bootstrapped patients; None: the model is taken as given."""
-
-    @property
-    def usable(self) -> bool:
-        return self.trusted and bool(np.isfinite(self.starts).all())
 
 
 @dataclass(frozen=True)
@@ -133,7 +129,7 @@ def _by_weights(evidence: Evidence, seed: int, resamples: int, plain: bool) -> l
 def _by_model(evidence: Evidence, name: str, seed: int, resamples: int) -> Estimate:
     values, beside = evidence.models[name], evidence.support
     model = f"a {name} model of Q"
-    if not values.usable:
+    if not values.trusted:
         return Estimate(f"FQE {name}", model, "failed", note=UNTRUSTED)
     supported = beside is not None and beside.enough
     status: Status = "ok" if supported else "by model"
@@ -155,7 +151,7 @@ def _doubly_robust(evidence: Evidence, name: str, seed: int, resamples: int) -> 
         full = f"{short} {name}"
         if evidence.support is None:
             found.append(_undefined(full, model))
-        elif not values.usable:
+        elif not values.trusted:
             found.append(Estimate(full, model, "failed", note=UNTRUSTED))
         else:
             sums = make(evidence.log, evidence.gamma, evidence.ratios, values.q, values.v)
@@ -169,7 +165,7 @@ def _by_clusters(evidence: Evidence, seed: int, resamples: int) -> list[Estimate
         full, model = f"OffCEM {name}", f"cluster weights (magnitude of the action) and a {name} model of Q"
         if evidence.clusters is None:
             return [Estimate("OffCEM", model, "not defined", note="no dose levels are known of these actions")]
-        if not values.usable:
+        if not values.trusted:
             found.append(Estimate(full, model, "failed", note=UNTRUSTED))
             continue
         sums = estimators.weighted_doubly_robust(evidence.log, evidence.gamma, evidence.clusters, values.q, values.v)

@@ -18,7 +18,7 @@ from refork.replay.support import SAFETY, ood_share
 from refork.scripts.bench.kept import kept
 from refork.scripts.bench.studies import Settings, trained
 from refork.trainers.config import JobConfig, trainer_config_class
-from refork.trainers.fqe_network import NetworkSettings
+from refork.trainers.fqe_stack import NetworkSettings
 from refork.trainers.selection import select
 
 METRICS = ("return", "ood", "spo2", "urine")

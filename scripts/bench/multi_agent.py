@@ -24,7 +24,7 @@ from typing import Any
 from refork.scripts.bench.multi_agent_plot import QUALITIES, draw
 from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, chosen, judged, known
 from refork.scripts.bench.studies import Settings, interval, parsed, parser, report
-from refork.trainers.fqe_network import NetworkSettings
+from refork.trainers.fqe_stack import NetworkSettings
 from refork.trainers.stats import iqm, stratified_bootstrap
 
 TRIED: dict[str, tuple[Settings, ...]] = {

@@ -18,7 +18,7 @@ from refork.scripts.bench.kept import kept
 from refork.scripts.bench.studies import Settings, trained
 from refork.trainers.cfcql.loss import counterfactual_divergence, joint_divergence
 from refork.trainers.config import JobConfig, trainer_config_class
-from refork.trainers.fqe_network import NetworkSettings
+from refork.trainers.fqe_stack import NetworkSettings
 from refork.trainers.selection import select
 
 DEPARTURES = ("d_counterfactual", "d_joint")

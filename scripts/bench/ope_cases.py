@@ -13,7 +13,7 @@ from refork.cluster.log_doses import channels
 from refork.envs.log_spec import Act, Simulator
 from refork.envs.simulators import open_simulator
 from refork.replay.ope.clusters import cluster_ratios, magnitudes
-from refork.replay.ope.estimate import Evidence, ModelValues, estimates, observed_return
+from refork.replay.ope.estimate import Estimate, Evidence, estimates, observed_return
 from refork.replay.transitions import of
 from refork.trainers import fqe
 from refork.trainers.behaviour_model import fit_behaviour
@@ -82,28 +82,18 @@ def run(case: Case, episodes: int, seed: int) -> dict[str, Any]:
         policy = table[rows]
         chosen = policy[np.arange(len(log)), log.actions[:, 0]]
         clusters = cluster_ratios(policy, modelled.probabilities[:, 0], log.actions[:, 0], shown)
-        own = {
-            m: ModelValues(f[k].starts, f[k].q, f[k].v, f[k].converged and f[k].in_bounds, f[k].resampled)
-            for m, f in models.items()
-        }
+        own = {m: f[k].model for m, f in models.items()}
         said = _said(Evidence(log, 1.0, np.asarray(log.behaviour, np.float64), chosen, own, clusters), seed)
         again = _said(Evidence(log, 1.0, modelled.logged, chosen, own, None), seed)
         said |= {f"{n}, modelled": e for n, e in again.items() if not n.startswith(("FQE", "OffCEM"))}
         found[name] = {"observed return": _row(observed_return(log, 1.0, seed, RESAMPLES))} | said
     truth = {name: simulator.truth(act).value for name, act in zip(tables, acts, strict=True)}
-    return {"truth": truth, "found": found, "cpu_s": time.process_time() - begun, "nll": modelled.nll}
+    return {"truth": truth, "found": found, "cpu_s": time.process_time() - begun}
 
 
 def _said(evidence: Evidence, seed: int) -> dict[str, Any]:
     return {e.estimator: _row(e) for e in estimates(evidence, seed, RESAMPLES, plain=True)}
 
 
-def _row(found: Any) -> dict[str, Any]:
-    beside = found.support
-    return {
-        "value": found.value,
-        "low": found.low,
-        "high": found.high,
-        "status": found.status,
-        "ess": None if beside is None else beside.ess,
-    }
+def _row(found: Estimate) -> dict[str, Any]:
+    return {"value": found.value, "low": found.low, "high": found.high, "status": found.status}

@@ -180,6 +180,19 @@ def test_a_log_whose_only_known_value_is_0_is_drawn(tmp_path: Path) -> None:
     assert nothing.plots(tmp_path)[0].is_file()
 
 
+def test_where_fqe_of_violations_fails_the_rest_is_still_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_for("discrete", episodes=40)
+    seen = replace(log.spec.observation, names=("heart rate", "SpO2", "age"))
+    save(replace(log, spec=replace(log.spec, observation=seen)), tmp_path / "log")
+    monkeypatch.setattr(fqe, "evaluate", lambda *_, **__: 1 / 0)
+    report = judged(job({"id": "refork/Logs-v0", "tasks": str(tmp_path / "log")}, seeds=1), baselines=False)
+    logged, trained = report.judged
+    assert list(logged.violations) == list(trained.violations) == ["o:SpO2 < 92"]
+    assert trained.violations["o:SpO2 < 92"] is None
+    assert {e.estimator: e.status for e in trained.estimates}["WIS"] == "unsupported"
+    assert any("failed" in list(table.columns[-1].cells) for table in report.tables())
+
+
 def test_a_split_without_patients_is_bad_input() -> None:
     with pytest.raises(BadInput, match=r"no held_out patients.*fractions"):
         judged(job({**SEPSIS, "options": {"episodes": 50, "fractions": [0.8, 0.2, 0.0]}}))

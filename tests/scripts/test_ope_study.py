@@ -8,7 +8,7 @@ from refork.scripts.bench.ope_cases import CASES, tables_of
 
 def _said(value: float | None, status: str, half: float = 0.1) -> dict[str, object]:
     low, high = (None, None) if value is None else (value - half, value + half)
-    return {"value": value, "low": low, "high": high, "status": status, "ess": 50.0}
+    return {"value": value, "low": low, "high": high, "status": status}
 
 
 RUN = {

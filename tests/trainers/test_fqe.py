@@ -12,7 +12,7 @@ from refork.envs.log_spec import Act, ActionSpec, LogSpec, ObservationSpec
 from refork.replay.transitions import Transitions, of
 from refork.trainers import fqe
 from refork.trainers.behaviour_model import fit_behaviour
-from refork.trainers.fqe_network import NetworkSettings
+from refork.trainers.fqe_stack import NetworkSettings
 from refork.trainers.joint_actions import JointActions
 
 from tests.trainers.logs import log_for
@@ -91,8 +91,9 @@ def test_gamma_and_the_end_are_as_declared(method: str) -> None:
 def test_a_horizon_is_that_many_steps_even_where_the_log_was_cut() -> None:
     log = corridor()
     cut = replace(log, terminated=np.zeros(len(log), bool), truncated=log.terminated)
-    assert fqe.evaluate(cut, [always(1)], 1.0, horizon=2, folds=1)[0].value == pytest.approx(2.0, abs=0.1)
-    assert fqe.evaluate(cut, [always(1)], 1.0, horizon=3, folds=1)[0].value == pytest.approx(3.0, abs=0.15)
+    for horizon in (2, 3):
+        limited = replace(cut, spec=replace(log.spec, horizon=horizon))
+        assert fqe.evaluate(limited, [always(1)], 1.0, folds=1)[0].value == pytest.approx(horizon, abs=0.15)
 
 
 def test_returns_between_rows_further_apart_are_discounted_more() -> None:
