@@ -1,6 +1,7 @@
 """Every environment by its id. Importing this module registers those for one agent with Gymnasium.
 
-Games of several agents are PettingZoo environments: `parallel_env(...)` makes them, and `make_env` like all others.
+Those of several agents (PARALLEL) are PettingZoo environments, which Gymnasium's registry has no place for: `make_env`
+makes them like all others, `parallel_env` the graph game.
 """
 
 from __future__ import annotations
@@ -98,7 +99,6 @@ PARALLEL: dict[str, Callable[..., Any]] = {
     "refork/EqualLine-v0": make_equal_line,
     "refork/Particles-v0": make_particles,
 }
-"""Those with several agents, which Gymnasium's registry has no place for."""
 
 
 def make_env(
