@@ -9,7 +9,7 @@ centre, or, where all are, of leave-one-out densities (after OGSRL, whose bandwi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -141,7 +141,7 @@ def _kernels(
         found = _left_out(_squares(kept, kept), chosen[centres], np.arange(len(kept))) - constant
     finite = found[np.isfinite(found)]
     threshold = np.percentile(np.where(np.isfinite(found), found, finite.min(initial=0.0) - 1), percentile)
-    return KernelDensity(shift, spread * width, kept, chosen[centres], float(constant), float(threshold))
+    return replace(made, threshold=float(threshold))
 
 
 def _bandwidths(blocks: list[np.ndarray], chosen: np.ndarray) -> list[float]:
