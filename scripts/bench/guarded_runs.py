@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from refork.agents.density import Density, fit_density
+from refork.agents.density import Density
+from refork.cluster.log_practice import training_density
 from refork.cluster.log_source import LogSource
 from refork.envs.clinical import icu_sepsis
 from refork.envs.clinical.cohort import simulate
@@ -124,9 +125,8 @@ def known(work: Path, cell: Cell) -> dict[str, dict[str, float]]:
 def measured(source: LogSource, act: Act, log_seed: int) -> dict[str, float]:
     """By `METRICS`; nothing but the log's training part tells what is out of support."""
     assert source.simulator is not None
-    log, shown = source.log, source.transitions("train")
-    seen, actions = np.asarray(log.observations[log.rows(shown)]), np.asarray(log.actions[shown])
-    density = fit_density(source.spec, seen, actions, 5.0, 2000, 0)
+    density = training_density(source.log.subset(source.splits["train"]))
+    assert density is not None
     found = {"return": source.simulator.truth(act).value}
     if source.spec.observation.kind == "states":
         return found | {"ood": _solved_ood(act, density)}
