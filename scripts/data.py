@@ -36,6 +36,8 @@ def check(*files: Path, schema: Path | None = None, out: Path | None = None) -> 
     if not files:
         raise BadInput("refork data check: name at least one file")
     if out is not None:
+        if out.is_dir():
+            raise BadInput(f"{out}: is a folder; choose another --out")
         check_writable(out.absolute().parent, "choose another --out")
     cards, owners = [], []
     for file in files:

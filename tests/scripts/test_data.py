@@ -86,6 +86,7 @@ def test_a_log_is_collected(tmp_path: Path) -> None:
     [
         (("check", "none.csv"), "none.csv: there is no such file"),
         (("check",), "name at least one file"),
+        (("check", "none.csv", "--out", "."), ".: is a folder; choose another --out"),
         (("collect", "refork/None-v0", "log"), "no simulator 'refork/None-v0'; there are: refork/"),
         (("collect", "refork/SyntheticCohort-v0", "log", "--options.x", "1"), "options of refork/SyntheticCohort-v0"),
         (("collect", "refork/SyntheticCohort-v0", "log", "--behaviour", "x"), "no behaviour 'x'"),
