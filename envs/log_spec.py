@@ -164,6 +164,17 @@ class Truth:
     """95 % interval of a sampled value; the value itself when exact."""
     high: float
 
+    @classmethod
+    def solved(cls, value: float) -> Truth:
+        """Known exactly."""
+        return cls(value, True, value, value)
+
+    @classmethod
+    def sampled(cls, returns: np.ndarray) -> Truth:
+        """The mean of independent returns (episodes,), and its 95 % interval."""
+        value, half = float(returns.mean()), 1.96 * float(returns.std(ddof=1) / np.sqrt(len(returns)))
+        return cls(value, False, value - half, value + half)
+
 
 class Simulator(Protocol):
     """Writes logs, and knows what a policy learnt from them is worth. Made with its options as keyword arguments."""

@@ -159,9 +159,7 @@ class SyntheticCohort:
     def truth(self, act: Act, seed: int = 0) -> Truth:
         """By simulation of 20,480 patients; the same ones for every policy."""
         blocks = (simulate(BLOCK, act, 1_000_003 + seed, k) for k in range(TRUTH_PATIENTS // BLOCK))
-        returns = np.concatenate([np.where(block.survived, 1.0, -1.0) for block in blocks])
-        value, half = float(returns.mean()), 1.96 * float(returns.std()) / len(returns) ** 0.5
-        return Truth(value, False, value - half, value + half)
+        return Truth.sampled(np.concatenate([np.where(block.survived, 1.0, -1.0) for block in blocks]))
 
     def behaviour_truth(self, behaviour: str) -> Truth:
         """`policy` tells them all."""

@@ -79,13 +79,11 @@ class ConfoundedClinic:
 
     def truth(self, act: Act, seed: int = 0) -> Truth:
         """Exact."""
-        value = self._value(np.stack([act(np.arange(len(CONDITIONS)), None)[:, 0]] * 2))
-        return Truth(value, True, value, value)
+        return self._exact(np.stack([act(np.arange(len(CONDITIONS)), None)[:, 0]] * 2))
 
     def behaviour_truth(self, behaviour: str) -> Truth:
         """What a behaviour is worth, also when it sees frailty."""
-        value = self._value(self.table(behaviour))
-        return Truth(value, True, value, value)
+        return self._exact(self.table(behaviour))
 
-    def _value(self, table: np.ndarray) -> float:
-        return self.steps * float((table * HELPS).sum(-1).mean())
+    def _exact(self, table: np.ndarray) -> Truth:
+        return Truth.solved(self.steps * float((table * HELPS).sum(-1).mean()))

@@ -153,8 +153,7 @@ class IcuSepsis:
         return self._exact(self.table(behaviour))
 
     def _exact(self, table: np.ndarray) -> Truth:
-        value = exact_value(table, self.spec.gamma)
-        return Truth(value, True, value, value)
+        return Truth.solved(exact_value(table, self.spec.gamma))
 
 
 def play(policy: np.ndarray, patients: int, rng: np.random.Generator) -> Courses:

@@ -133,8 +133,7 @@ class SepsisScm:
         return self._exact(self.table(behaviour))
 
     def _exact(self, table: np.ndarray) -> Truth:
-        value = self.model.value(table, self.spec.gamma)
-        return Truth(value, True, value, value)
+        return Truth.solved(self.model.value(table, self.spec.gamma))
 
 
 def _check(hide: Sequence[str], strength: float, softness: float, clinician_softness: float, gamma: float) -> None:

@@ -102,10 +102,4 @@ def log_of(spec: LogSpec, parts: Sequence[Played]) -> LogArrays:
 
 def mean_return(world: World[State], draw: Draw, episodes: int, seed: int) -> Truth:
     """Expected undiscounted return from the start distribution, by Monte Carlo: 95 % interval of the mean."""
-    return mean_of(play(world, draw, episodes, np.random.default_rng(seed)).rewards.sum(1))
-
-
-def mean_of(returns: np.ndarray) -> Truth:
-    """(episodes,) -> their mean with its 95 % interval."""
-    value, error = float(returns.mean()), float(returns.std(ddof=1) / np.sqrt(len(returns)))
-    return Truth(value, False, value - 1.96 * error, value + 1.96 * error)
+    return Truth.sampled(play(world, draw, episodes, np.random.default_rng(seed)).rewards.sum(1))

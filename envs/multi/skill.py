@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act, LogArrays, LogSpec, Truth
-from refork.envs.multi.rollout import Draw, World, log_of, mean_of, mean_return, play, sampling
+from refork.envs.multi.rollout import Draw, World, log_of, mean_return, play, sampling
 
 EPISODES = 512
 """Behind a Monte Carlo truth."""
@@ -99,7 +99,7 @@ class SkilledSimulator:
     def behaviour_truth(self, behaviour: str) -> Truth:
         """Monte Carlo: the mean of a log of other episodes."""
         rewards = self.log(behaviour, EPISODES, TRUTH_SEED).rewards
-        return mean_of(rewards.reshape(EPISODES, -1).sum(1, dtype=np.float64))
+        return Truth.sampled(rewards.reshape(EPISODES, -1).sum(1, dtype=np.float64))
 
     @cached_property
     def reference(self) -> tuple[float, float]:
