@@ -111,7 +111,13 @@ class Table:
         if allowed and (schema.action.kind != "discrete" or len(allowed) != expected):
             raise BadInput(f"{file}: columns.allowed names {len(allowed)} columns, expected one per action: {expected}")
         known = logarithm or columns.behaviour_probability
-        return cls(path, columns, names, behaviour if known else "", allowed)
+        table = cls(path, columns, names, behaviour if known else "", allowed)
+        if leaked := [name for name in names.observations if name in table._hidden()]:
+            raise BadInput(
+                f"{file}: column {leaked[0]!r} is an observation (schema: columns.observations) and declared as "
+                "something else too: a policy would see what is not there when it decides; name the observations alone"
+            )
+        return table
 
     def blocks(self) -> Iterator[Rows]:
         """The file, some rows at a time. Raises BadInput at a cell that is not what it should be."""
@@ -120,12 +126,15 @@ class Table:
             yield self._rows(batch, place)
             place = place.after(batch.num_rows)
 
-    def _wanted(self) -> list[str]:
+    def _hidden(self) -> list[str]:
+        """Columns that no policy may see: who it was, what was decided, what came of it."""
         names, columns = self.names, self.columns
         ends = ((names.terminated, columns.terminated), (names.truncated, columns.truncated))
         optional = [name for name, given in (*ends, (self.behaviour, self.behaviour)) if given]
-        head = [names.episode, names.patient, names.time, names.reward]
-        return list(dict.fromkeys([*head, *names.observations, *names.actions, *optional, *self.allowed]))
+        return [names.episode, names.patient, *names.actions, names.reward, *optional]
+
+    def _wanted(self) -> list[str]:
+        return list(dict.fromkeys([*self._hidden(), self.names.time, *self.names.observations, *self.allowed]))
 
     def _batches(self) -> Iterator[Any]:
         """Record batches of the wanted columns; of CSV, as text."""

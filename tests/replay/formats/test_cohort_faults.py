@@ -136,6 +136,7 @@ def test_a_table_without_a_schema_is_told_what_to_write(tmp_path: Path) -> None:
         ("counts = [5, 3]", "counts = [5, 3]\nagents = 2", "agents says nothing about discrete actions"),
         ("counts = [5, 3]", 'counts = [5, 3]\nnames = ["iv"]', "names: found 1, expected one per decision maker: 2"),
         ("[columns]", "[columns", "not TOML"),
+        ('["o:*"]', '["*:*"]', "column 'a:iv' is an observation .* and declared as something else too"),
     ],
 )
 def test_a_wrong_schema_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
