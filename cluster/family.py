@@ -23,7 +23,9 @@ from refork.trainers.config import JobConfig, algorithms, trainer_config_class
 from refork.trainers.loop import Evaluator, Weights
 from rich.table import Table
 
-LOGGED = (*SIMULATORS, "refork/Logs-v0")
+LOGS = "refork/Logs-v0"
+"""Logs from no simulator: nothing tells their truth."""
+LOGGED = (*SIMULATORS, LOGS)
 """Those that are learnt from by their logs."""
 ENVIRONMENTS = ("refork/Chain-v0", "refork/RepairMenu-v0", "refork/SWE-v0", "refork/GraphGame-v0", *LOGGED)
 

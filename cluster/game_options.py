@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
-from refork.envs.forkable import BadInput
+from pydantic import Field, model_validator
 from refork.envs.graph_game.generate import COUPLINGS, DEGREE, HORIZON, domain_names
 from refork.trainers.config import Config
 
@@ -79,26 +77,3 @@ def _check_names(key: str, given: tuple[str, ...], known: tuple[str, ...]) -> No
             near = get_close_matches(name, known, 1)
             guess = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
             raise ValueError(f"{key}: no {key.removesuffix('s')} {name!r}; {guess}")
-
-
-def game_options(data: Mapping[str, Any]) -> GameOptions:
-    """Raises BadInput naming the first wrong key."""
-    try:
-        return GameOptions.model_validate(dict(data))
-    except ValidationError as error:
-        raise BadInput(_message(error)) from error
-
-
-def _message(error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(["env.options", *(str(part) for part in first["loc"])])
-    if first["type"] == "extra_forbidden":
-        known = tuple(GameOptions.model_fields)
-        near = get_close_matches(str(first["loc"][0]), known, 1)
-        return f"{key}: the game has no such option; " + (
-            f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
-        )
-    if first["type"] == "value_error":
-        return f"env.options.{first['msg'].removeprefix('Value error, ')}"
-    said = first["msg"]
-    return f"{key}: {said[:1].lower()}{said[1:]}, got {first['input']!r}"

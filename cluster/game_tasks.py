@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import get_args
 
-from refork.cluster.game_options import MOST, GameOptions, game_options
+from refork.cluster.env_options import env_options
+from refork.cluster.game_options import MOST, GameOptions
 from refork.envs.forkable import BadInput
 from refork.envs.graph_game.files import read_game
 from refork.envs.graph_game.game import Game
@@ -25,7 +26,7 @@ class GameSource:
 
     def __init__(self, env: EnvConfig) -> None:
         """Raises BadInput for options that games do not have, and for what is wrong with a user's own games."""
-        self.options = game_options(env.options)
+        self.options = env_options(GameOptions, env.options)
         self._own = None if env.tasks is None else _OwnGames(env, self.options)
         if self._own is None:
             _refuse_splits(env)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from refork.agents.q_networks import LogShape
-from refork.envs.forkable import BadInput, first_fault
+from refork.cluster.env_options import env_options
+from refork.cluster.family import LOGS
+from refork.envs.forkable import BadInput
 from refork.envs.home import home
 from refork.envs.log_spec import LogSpec, Simulator
 from refork.envs.simulators import SIMULATORS, open_simulator
@@ -21,8 +23,6 @@ from refork.replay.transitions import Transitions, load, of, split_by_patient
 from refork.replay.validation import check_learnable
 from refork.trainers.config import Config, EnvConfig
 
-LOGS = "refork/Logs-v0"
-"""Id of logs from no simulator: nothing tells their truth."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 
 
@@ -57,10 +57,7 @@ class LogSource:
 
     @cached_property
     def options(self) -> LogOptions:
-        try:
-            return LogOptions.model_validate(dict(self.env.options))
-        except ValidationError as error:
-            raise BadInput(f"env.options.{first_fault(error)}") from error
+        return env_options(LogOptions, self.env.options)
 
     @cached_property
     def simulator(self) -> Simulator | None:

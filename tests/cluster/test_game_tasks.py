@@ -40,7 +40,7 @@ def test_games_are_made_as_the_options_say() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"domain": ["charging"]}, r"env\.options\.domain: the game has no such option; did you mean domains\?"),
+        ({"domain": ["charging"]}, r"env\.options\.domain: no such option; did you mean domains\?"),
         ({"domains": ["chargin"]}, r"env\.options\.domains: no domain 'chargin'; did you mean charging\?"),
         ({"couplings": ["x"]}, r"env\.options\.couplings: no coupling 'x'; there are: regular, irregular"),
         ({"sizes": [20, 20]}, r"env\.options\.sizes: 20 is listed twice"),

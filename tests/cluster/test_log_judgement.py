@@ -198,6 +198,19 @@ def test_a_split_without_patients_is_bad_input() -> None:
         judged(job({**SEPSIS, "options": {"episodes": 50, "fractions": [0.8, 0.2, 0.0]}}))
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"episode": 50}, r"^env\.options\.episode: no such option; did you mean episodes\?$"),
+        ({"fractions": [0.0, 0.5, 0.5]}, r"^env\.options\.fractions: train, validation, held_out must be >= 0"),
+        ({"episodes": "many"}, r"^env\.options\.episodes: .*, got 'many'$"),
+    ],
+)
+def test_options_of_a_log_that_cannot_be_are_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        _ = open_family(job({"id": "refork/IcuSepsis-v0", "options": options})).feature_names
+
+
 def test_channels_are_declared_or_known_never_guessed() -> None:
     assert channels(log_for("discrete").spec) is None
     assert channels(log_for("continuous").spec) is None
