@@ -79,9 +79,8 @@ class Progress:
 
 def _rate(rows: list[Mapping[str, float]], seconds: float) -> str:
     """Episodes played; where nothing is played, what was learnt from."""
-    if episodes := _sum(rows, "trajectories"):
-        return f"{episodes / seconds:.1f} episodes/s"
-    return f"{_sum(rows, 'steps') / seconds:,.0f} transitions/s"
+    episodes, steps = _sum(rows, "trajectories"), _sum(rows, "steps")
+    return f"{steps / seconds:,.0f} transitions/s" if steps and not episodes else f"{episodes / seconds:.1f} episodes/s"
 
 
 def _sum(rows: list[Mapping[str, float]], name: str) -> float:
