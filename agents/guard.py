@@ -120,18 +120,22 @@ class GuardedPolicy:
     def _situation(self, history: Sequence[Any] | np.ndarray, allowed: np.ndarray | None) -> Situation:
         if not len(history):
             raise BadInput("history: it has no observation; give at least the current one")
-        observation, spec = np.asarray(history[-1])[None], self.spec.observation
+        spec = self.spec.observation
+        try:
+            observation = np.asarray(history[-1], np.float64 if spec.kind == "vector" else np.int64)[None]
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"history: an observation is of numbers: {error}") from error
         mask = None if allowed is None else np.asarray(allowed, bool)[None, None]
         if mask is not None and (mask.shape != (1, 1, self.spec.action.width) or not mask.any()):
             raise BadInput(f"allowed: expected one of {self.spec.action.width} actions at least, got {allowed!r}")
         if spec.kind == "vector":
             if observation.shape != (1, spec.size):
                 raise BadInput(f"history: an observation has {spec.size} columns, got shape {observation.shape[1:]}")
-            return Situation(observation.astype(np.float32), observation[0].astype(np.float64), mask)
+            return Situation(observation.astype(np.float32), observation[0], mask)
         if observation.shape != (1,) or not 0 <= int(observation[0]) < spec.size:
             raise BadInput(f"history: an observation is a state from 0 to {spec.size - 1}, got {history[-1]!r}")
         known = np.zeros(0) if self._features is None else self._features[int(observation[0])]
-        return Situation(observation.astype(np.int64), known, mask)
+        return Situation(observation, known, mask)
 
     def _missing(self, situation: Situation) -> str | None:
         bad = np.flatnonzero(~np.isfinite(situation.features))

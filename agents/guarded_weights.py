@@ -31,6 +31,8 @@ def guarded_policy(
     actions), and what `rules` forbid. The fallback is what clinicians do most, as cloned or by the guardian's density.
     Raises BadInput for weights without a guardian, or a rule on a column that the log does not have.
     """
+    if not 0 <= least_probability <= 1:
+        raise BadInput(f"least_probability: expected a number from 0 to 1, got {least_probability}")
     guardian = {
         name.removeprefix("guardian."): array for name, array in weights.items() if name.startswith("guardian.")
     }

@@ -173,6 +173,10 @@ def test_missing_values_get_no_recommendation() -> None:
     guarded = GuardedPolicy(VECTORS, _always(1), [], _always(0))
     with pytest.raises(BadInput, match="not a number: o:MAP"):
         guarded.act([[95.0, np.nan]])
+    with pytest.raises(BadInput, match="not a number: o:SpO2"):
+        guarded.act([[None, 70.0]])
+    with pytest.raises(BadInput, match=r"an observation is of numbers: .*high"):
+        guarded.act([[95.0, "high"]])
     decision = guarded.act([[95.0, np.nan]], logged=2)
     assert (decision.action, decision.vetoed) == (2, True)
     assert [veto.to_json()["observation"] for veto in guarded.vetoes] == [[95.0, None]]
@@ -210,5 +214,7 @@ def test_weights_make_the_whole_and_without_a_guardian_none() -> None:
     assert [veto.decision for veto in guarded.vetoes] == [0, 2]
     assert "rarely or never" in guarded.vetoes[0].reason
     assert "0.5 %" in guarded.vetoes[0].reason
+    with pytest.raises(BadInput, match="least_probability: expected a number from 0 to 1, got 5"):
+        guarded_policy(STATES, policy | cloned | density, 1, least_probability=5)
     with pytest.raises(BadInput, match="no guardian"):
         guarded_policy(STATES, policy | cloned, 1)
