@@ -3,7 +3,7 @@
 Two simulators: ICU-Sepsis (logs of states; returns and occupancies solved exactly) and the synthetic cohort (logs of 48
 vitals and labs, 25 doses, limits on oxygen saturation and urine output; 20,480 simulated patients) with logs of its
 scattered clinicians and of a narrow protocol. Each of the logs is another draw of patients, with its own training.
-Settings, three for every method, are chosen once a cell by fitted Q evaluation on the validation part of a log that
+Settings, three for every method, are chosen once a cell by fitted Q evaluation, cross-fitted by patient, on a log that
 is not judged. OOD share: recommendations, in situations that the policy itself reaches in the true simulator, whose
 density in the log's training part is under the 5th percentile of the logged decisions' own. Violations: share of the
 situations reached with SpO2 < 92 %, or urine < 0.5 mL/kg/h. Intervals: interquartile mean, bootstrap over logs, 95 %.
@@ -56,10 +56,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         parts["truth"][cell.name] = known(options.work, cell)
         for method in options.methods:
             kind, fixed, tried = setting(cell, method, options.quick)
-            choice = chosen(options.work, cell, method, (kind, fixed, tried), options.quick)
-            parts["chosen"].setdefault(cell.name, {})[method] = choice
+            best = chosen(options.work, cell, method, (kind, fixed, tried), options.quick)
+            parts["chosen"].setdefault(cell.name, {})[method] = best
             found = [
-                judged(options.work, cell, method, (kind, {**fixed, **choice["settings"]}), log, options.quick)
+                judged(options.work, cell, method, (kind, {**fixed, **best["settings"]}), log, options.quick)
                 for log in range(options.logs)
             ]
             rows[method] = {metric: interval([f[metric] for f in found]) for metric in METRICS if metric in found[0]}

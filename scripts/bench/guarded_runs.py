@@ -17,10 +17,9 @@ from refork.envs.clinical.cohort import simulate
 from refork.envs.log_spec import Act, column_number
 from refork.replay.support import SAFETY, ood_share
 from refork.scripts.bench.kept import kept
-from refork.scripts.bench.studies import Settings, trained
+from refork.scripts.bench.studies import Settings, choice, trained
 from refork.trainers.config import JobConfig, trainer_config_class
 from refork.trainers.fqe_stack import NetworkSettings
-from refork.trainers.selection import select
 
 METRICS = ("return", "ood", "spo2", "urine")
 TUNING_LOG = 1000
@@ -79,21 +78,11 @@ CELLS = {
 def chosen(
     work: Path, cell: Cell, method: str, asked: tuple[str, Settings, Sequence[Settings]], quick: bool
 ) -> dict[str, Any]:
-    """The setting of the greatest FQE value on the validation part of a log of its own."""
-
-    def choose() -> dict[str, Any]:
-        begun, (kind, fixed, tried) = time.process_time(), asked
-        jobs = [cell.job(kind, {**fixed, **settings}, TUNING_LOG, True, quick) for settings in tried]
-        source = LogSource(jobs[0].env)
-        candidates = {str(k): trained(job, source) for k, job in enumerate(jobs)}
-        validation = source.log.subset(source.splits["validation"])
-        steps = NetworkSettings(hidden=(64, 64), steps=200 if quick else 2000)
-        choice = select(candidates, validation, gamma=1.0, network=steps)
-        scores = {name: score.value for name, score in choice.scores.items()}
-        cpu = time.process_time() - begun
-        return {"settings": tried[int(choice.name)], "rule": choice.rule, "scores": scores, "cpu_s": cpu}
-
-    return dict(kept(work, f"{cell.name}-{method}-chosen", choose))
+    """The setting of the greatest FQE value on a log of its own."""
+    kind, fixed, tried = asked
+    jobs = [cell.job(kind, {**fixed, **settings}, TUNING_LOG, True, quick) for settings in tried]
+    network = NetworkSettings(hidden=(64, 64), steps=200 if quick else 2000)
+    return dict(kept(work, f"{cell.name}-{method}-chosen", lambda: choice(jobs, tried, network)))
 
 
 def judged(work: Path, cell: Cell, method: str, asked: Method, log_seed: int, quick: bool) -> dict[str, float]:

@@ -3,10 +3,10 @@
 Anchors: the clinicians .7818, the best policy .8751. The two tabular baselines are planning on the counted model with
 the count-based lower bound, and with a minimum count; their knobs are those that were best with hindsight, ours are
 chosen from the log alone: by cross-validation over patients (pvi), or as the setting of the greatest value that fitted
-Q evaluation gives it on the validation patients of a log that is not judged (all others, as many settings each).
+Q evaluation, cross-fitted by patient, gives it on a log that is not judged (all others, as many settings each).
 Each log is another draw of episodes. Trainers of several decision makers learn fluids and vasopressors as two.
 
-    python scripts/bench/icu_sepsis.py [--quick] [--logs 5] [--planned 400] [--processes 2] [--work DIR] [--out FILE]
+    python scripts/bench/icu_sepsis.py [--quick] [--logs 5] [--processes 2] [--work DIR] [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -25,11 +25,12 @@ import numpy as np
 from refork.cluster.log_source import LogSource
 from refork.envs.clinical.icu_sepsis import IcuSepsis
 from refork.scripts.bench.kept import kept
-from refork.scripts.bench.studies import Settings, interval, parsed, parser, report, trained
+from refork.scripts.bench.studies import Settings, choice, interval, parsed, parser, report, trained
 from refork.trainers.config import JobConfig, trainer_config_class
-from refork.trainers.selection import select
 
 SIZES = (500, 2500, 10000, 50000)
+PLANS = {500: 400, 2500: 200, 10000: 50, 50000: 20}
+"""Logs that planning is judged on: it takes seconds, and small logs differ more."""
 TUNING_LOG = 1000
 """Its seed; settings are chosen on it, and it is not judged."""
 
@@ -63,8 +64,8 @@ LARGEST = {"delphic": 2500}
 def job(method: str, settings: Settings, size: int, log_seed: int, tuning: bool, quick: bool) -> JobConfig:
     """As a job file would say it. Tuning leaves patients to validate on; what is judged has learnt from all."""
     kind = "pvi" if method in PLANNED else method
-    shared = {"gamma": 1.0, "updates": 4 if kind == "pvi" else 2, "learning_rate": 1e-3}
-    network = {"steps_per_update": 50 if quick else 500, "batch": 512, "schedule": "linear", "target_rate": 0.01}
+    shared = {"gamma": 1.0, "updates": 4, "learning_rate": 1e-3}
+    network = {"steps_per_update": 25 if quick else 500, "batch": 512, "schedule": "linear", "target_rate": 0.01}
     known = trainer_config_class(kind).model_fields
     given = {**shared, **({} if kind == "pvi" else network)}
     options = {
@@ -86,19 +87,9 @@ def job(method: str, settings: Settings, size: int, log_seed: int, tuning: bool,
 
 def chosen(work: Path, method: str, size: int, quick: bool) -> dict[str, Any]:
     """The setting of a network trainer for logs of that size, from a log alone."""
-
-    def choose() -> dict[str, Any]:
-        begun = time.process_time()
-        jobs = [job(method, settings, size, TUNING_LOG, True, quick) for settings in TRIED[method]]
-        source = LogSource(jobs[0].env)
-        candidates = {str(k): trained(asked, source) for k, asked in enumerate(jobs)}
-        validation = source.log.subset(source.splits["validation"])
-        choice = select(candidates, validation, gamma=1.0)
-        scores = {name: score.value for name, score in choice.scores.items()}
-        setting = TRIED[method][int(choice.name)]
-        return {"settings": setting, "rule": choice.rule, "scores": scores, "cpu_s": time.process_time() - begun}
-
-    return dict(kept(work, f"{method}-{size}-chosen", choose))
+    tried = TRIED[method]
+    jobs = [job(method, settings, size, TUNING_LOG, True, quick) for settings in tried]
+    return dict(kept(work, f"{method}-{size}-chosen", lambda: choice(jobs, tried)))
 
 
 def judged(work: Path, method: str, settings: Settings, size: int, log_seed: int, quick: bool) -> dict[str, Any]:
@@ -116,22 +107,22 @@ def judged(work: Path, method: str, settings: Settings, size: int, log_seed: int
 
 
 def planned(work: Path, method: str, size: int, seeds: Sequence[int]) -> list[float]:
-    """Exact values over many logs: planning takes a second."""
+    """Exact values over many logs."""
     return [judged(work, method, PLANNED[method][size], size, seed, False)["value"] for seed in seeds]
 
 
 def learnt(work: Path, method: str, size: int, logs: int, quick: bool) -> dict[str, Any]:
-    choice = chosen(work, method, size, quick)
-    rows = [judged(work, method, choice["settings"], size, seed, quick) for seed in range(logs)]
-    return {"values": [row["value"] for row in rows], "cpu_s": sum(row["cpu_s"] for row in rows), **choice}
+    best = chosen(work, method, size, quick)
+    rows = [judged(work, method, best["settings"], size, seed, quick) for seed in range(logs)]
+    return {**best, "values": [row["value"] for row in rows]}
 
 
 def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
     """All sizes; each is told as it is finished."""
     sizes = SIZES[:2] if options.quick else SIZES
+    logs = {size: 2 * options.logs if options.quick else PLANS[size] for size in sizes}
     plans: dict[int, dict[str, Future[list[float]]]] = {
-        size: {m: pool.submit(planned, options.work, m, size, range(plans_of(size, options))) for m in PLANNED}
-        for size in sizes
+        size: {m: pool.submit(planned, options.work, m, size, range(logs[size])) for m in PLANNED} for size in sizes
     }
     nets = {
         size: {
@@ -155,13 +146,7 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
         details["chosen"][f"{size}"] = {m: {k: f[k] for k in ("settings", "rule", "scores")} for m, f in found.items()}
         show(f"{size} episodes", row)
         show("  pvi over", details["over_baselines"][f"{size}"])
-    return result | details | {"logs": options.logs, "planned_logs": options.planned}
-
-
-def plans_of(size: int, options: argparse.Namespace) -> int:
-    """Logs that planning is judged on: small logs differ more, and are quick."""
-    planned: int = options.planned
-    return planned if size < 10_000 else max(2, planned // 4)
+    return result | details | {"logs": options.logs, "planned_logs": logs}
 
 
 def truths() -> dict[str, float]:
@@ -177,11 +162,8 @@ def show(name: str, row: Mapping[str, Sequence[float]]) -> None:
 
 def parse() -> argparse.Namespace:
     asked = parser(__doc__, "logs", "two sizes, short trainings, 2 logs: minutes")
-    asked.add_argument("--planned", type=int, default=0, help="small logs that planning is judged on; default 400")
     asked.add_argument("--methods", nargs="*", default=list(TRIED), choices=list(TRIED))
-    options = parsed(asked, "logs")
-    options.planned = options.planned or (20 if options.quick else 400)
-    return options
+    return parsed(asked, "logs")
 
 
 def main() -> None:

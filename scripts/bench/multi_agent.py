@@ -1,8 +1,8 @@
 """The study of several decision makers: Equal Line with 2 to 10 agents and cooperative navigation.
 
 CFCQL against MACQL, OMAR, independent CQL and behaviour cloning on logs of four qualities. Of every method as many
-settings are tried in every cell, and one is chosen from the log alone: the greatest value that fitted Q evaluation
-gives it on the validation part. Scores are 0 for random agents, 100 for the scripted expert, by Monte Carlo in the
+settings are tried in every cell, and one is chosen from the log alone: the greatest value that fitted Q evaluation,
+cross-fitted by episode, gives it. Scores are 0 for random agents, 100 for the scripted expert, by Monte Carlo in the
 simulator. On Equal Line an agent sees its place among its neighbours, not all positions. Intervals: interquartile
 mean over training seeds, 95 % bootstrap. D_CQL is measured between the learnt policies and a clone of the log's
 behaviour. `gap` is what CFCQL is ahead of each other method.

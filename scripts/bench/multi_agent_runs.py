@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ import torch
 from refork.cluster.log_source import LogSource
 from refork.envs.log_spec import Act
 from refork.envs.multi.skill import SkilledSimulator
+from refork.replay.transitions import Transitions
 from refork.scripts.bench.kept import kept
-from refork.scripts.bench.studies import Settings, trained
+from refork.scripts.bench.studies import Settings, choice, trained
 from refork.trainers.cfcql.loss import counterfactual_divergence, joint_divergence
 from refork.trainers.config import JobConfig, trainer_config_class
 from refork.trainers.fqe_stack import NetworkSettings
-from refork.trainers.selection import select
 
 DEPARTURES = ("d_counterfactual", "d_joint")
 """D_CQL of one decision maker at a time, and of all together."""
@@ -71,19 +71,9 @@ def learnt(cell: Cell, method: str, settings: Settings, seeds: int, seed: int) -
 
 
 def chosen(work: Path, cell: Cell, method: str, tried: Sequence[Settings], fqe: NetworkSettings) -> dict[str, Any]:
-    """The setting of the greatest FQE value on the validation part, each tried with one seed that is not judged."""
-
-    def choose() -> dict[str, Any]:
-        begun = time.process_time()
-        candidates = {str(k): learnt(cell, method, settings, 1, 1000) for k, settings in enumerate(tried)}
-        logs = source(cell)
-        validation = logs.log.subset(logs.splits["validation"])
-        choice = select(candidates, validation, gamma=dict(cell.trainer)["gamma"], network=fqe)
-        scores = {name: asdict(score) for name, score in choice.scores.items()}
-        spent = time.process_time() - begun
-        return {"settings": tried[int(choice.name)], "rule": choice.rule, "scores": scores, "cpu_s": spent}
-
-    return dict(kept(work, f"{cell.name}/{method}/chosen", choose))
+    """The setting of the greatest FQE value, each tried with one seed that is not judged."""
+    jobs = [cell.job(method, settings, 1, 1000) for settings in tried]
+    return dict(kept(work, f"{cell.name}/{method}/chosen", lambda: choice(jobs, tried, fqe, source(cell))))
 
 
 def judged(work: Path, cell: Cell, method: str, settings: Settings, seeds: int) -> dict[str, Any]:
@@ -95,15 +85,15 @@ def judged(work: Path, cell: Cell, method: str, settings: Settings, seeds: int) 
         spent, known = time.process_time() - begun, simulator(cell)
         truths = [known.truth(act, seed=1).value for act in acts]
         found = {"returns": truths, "scores": [known.score(value) for value in truths], "cpu_s": spent}
-        return found | ({} if known.spec.action.kind == "continuous" else departure(cell, acts))
+        return found | (
+            {} if known.spec.action.kind == "continuous" else departure(source(cell).log, acts, _clone(cell))
+        )
 
     return dict(kept(work, f"{cell.name}/{method}/judged", judge))
 
 
-def departure(cell: Cell, acts: Sequence[Act]) -> dict[str, float]:
+def departure(log: Transitions, acts: Sequence[Act], clone: Act) -> dict[str, float]:
     """D_CQL of the policies against a clone of the behaviour, median over seeds and 1,000 logged observations."""
-    log = source(cell).log
-    clone = _clone(cell)
     rows = np.linspace(0, len(log.observations) - 1, 1000).astype(np.int64)
     seen = np.asarray(log.observations[rows])
     behaviour = torch.from_numpy(clone(seen, None))

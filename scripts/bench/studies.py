@@ -6,7 +6,9 @@ import argparse
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from refork.agents.log_policy import LogPolicy, MemberPolicy
 from refork.cluster.log_source import LogSource
 from refork.replay.transitions import LoggedExperience
 from refork.trainers.config import JobConfig
+from refork.trainers.fqe_stack import NetworkSettings
 from refork.trainers.make import make_trainer
+from refork.trainers.selection import select
 from refork.trainers.stats import bootstrap, iqm
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes of a study: one core each
@@ -35,6 +39,27 @@ def trained(job: JobConfig, source: LogSource) -> list[MemberPolicy]:
     seeds: int = job.trainer.seeds  # type: ignore[attr-defined]
     policy = LogPolicy(source.spec, trainer.weights(), seeds)
     return [policy.member(s) for s in range(seeds)]
+
+
+def choice(
+    jobs: Sequence[JobConfig],
+    tried: Sequence[Settings],
+    network: NetworkSettings | None = None,
+    source: LogSource | None = None,
+) -> dict[str, Any]:
+    """Of the settings `tried`, a job each on one log, that of the greatest value by FQE, cross-fitted by patient.
+
+    Nothing but the log is looked at. `network`: of the FQE, where the log is not one of states; `source`: the log of
+    the jobs, where it is made already.
+    """
+    begun, source = time.process_time(), source or LogSource(jobs[0].env)
+    candidates = {str(k): trained(job, source) for k, job in enumerate(jobs)}
+    training, validation = (source.log.subset(source.splits[part]) for part in ("train", "validation"))
+    gamma: float = jobs[0].trainer.gamma  # type: ignore[attr-defined]
+    best = select(candidates, validation, training=training, gamma=gamma, network=network)
+    scores = {name: asdict(score) for name, score in best.scores.items()}
+    spent = time.process_time() - begun
+    return {"settings": tried[int(best.name)], "rule": best.rule, "scores": scores, "cpu_s": spent}
 
 
 def interval(values: Sequence[float] | np.ndarray) -> list[float]:
