@@ -23,6 +23,7 @@ from refork.trainers.flat_stack import FlatStack
 from refork.trainers.log_batch import Batch, LogTensors, Minibatches
 from refork.trainers.loop import Diverged
 from refork.trainers.offline_config import OfflineConfig
+from refork.trainers.precision import matrix_products
 from refork.trainers.schedule import Schedule
 from refork.trainers.target_rows import TargetRows
 from torch import Tensor, nn
@@ -92,7 +93,12 @@ class OfflineTrainer(ABC, Generic[Config]):
 
         Raises Diverged when a loss is not finite.
         """
-        config, (logged,) = self.config, experience
+        (logged,) = experience
+        with matrix_products(self.config.products):
+            return self._learn(update, logged)
+
+    def _learn(self, update: int, logged: LoggedExperience) -> dict[str, float]:
+        config = self.config
         rate = self.schedule.rate(update)
         self.optimiser.param_groups[0]["lr"] = rate
         self._noise = [_torch_generator(seed, update) for seed in self.seeds]
@@ -175,15 +181,17 @@ class OfflineTrainer(ABC, Generic[Config]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises BadInput when the schedule or a network's shape differs."""
-        self.schedule.check(state["schedule"])
+        """Raises BadInput when the schedule or a network's shape differs, or another version wrote it."""
         try:
+            self.schedule.check(state["schedule"])
             self.networks.load_state_dict(state["networks"])
             self.targets.load_state_dict(state["targets"])
             self.optimiser.load_state_dict(state["optimiser"])
+            self._done = state["done"]
+        except KeyError as error:
+            raise BadInput(f"the checkpoint has no {error}: another version wrote it") from error
         except (RuntimeError, ValueError) as error:
             raise BadInput(f"the checkpoint is of other networks than the job's agent: {error}") from error
-        self._done = state["done"]
         for rows in self._target_rows.values():
             rows.moved()
 
