@@ -19,11 +19,10 @@ from refork.envs.log_spec import LogSpec
 from refork.replay.seeding import generator
 from refork.replay.transitions import LoggedExperience
 from refork.trainers.agent_batch import AgentBatch
-from refork.trainers.flat_stack import FlatStack
+from refork.trainers.flat_stack import FlatStack, adam_step
 from refork.trainers.log_batch import Batch, LogTensors, Minibatches
 from refork.trainers.loop import Diverged
 from refork.trainers.offline_config import OfflineConfig
-from refork.trainers.precision import matrix_products
 from refork.trainers.schedule import Schedule
 from refork.trainers.target_rows import TargetRows
 from torch import Tensor, nn
@@ -93,12 +92,7 @@ class OfflineTrainer(ABC, Generic[Config]):
 
         Raises Diverged when a loss is not finite.
         """
-        (logged,) = experience
-        with matrix_products(self.config.products):
-            return self._learn(update, logged)
-
-    def _learn(self, update: int, logged: LoggedExperience) -> dict[str, float]:
-        config = self.config
+        config, (logged,) = self.config, experience
         rate = self.schedule.rate(update)
         self.optimiser.param_groups[0]["lr"] = rate
         self._noise = [_torch_generator(seed, update) for seed in self.seeds]
@@ -131,7 +125,7 @@ class OfflineTrainer(ABC, Generic[Config]):
                 stack.clip(self.config.max_grad_norm)
             else:
                 stack.rest()
-        self.optimiser.step()
+        adam_step(self.optimiser)
         self._done += 1
         self._move_targets()
         return row

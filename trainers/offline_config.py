@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 from refork.trainers.config import TrainerConfig
@@ -36,9 +36,6 @@ class OfflineConfig(TrainerConfig):
     """Transitions per gradient step and seed."""
     gamma: float = Field(0.99, gt=0, le=1)
     """Discount per unit of the log's dt."""
-    products: Literal["float32", "bfloat16"] = "float32"
-    """Precision of matrix products in training: bfloat16 rounds their factors, and is faster on processors made for it
-    (trainers/precision.py)."""
 
 
 class ValueConfig(OfflineConfig):

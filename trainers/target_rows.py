@@ -36,7 +36,9 @@ class TargetRows:
             self._answers = self._all(tensors, len(rows)) if self._worth(tensors, len(rows)) else None
         if self._answers is None:
             return None
-        return self._answers[torch.arange(len(rows))[:, None], rows]
+        members, count, out = self._answers.shape
+        numbers = rows + torch.arange(0, members * count, count)[:, None]
+        return self._answers.view(-1, out).index_select(0, numbers.flatten()).view(*rows.shape, out)
 
     def _worth(self, tensors: LogTensors, members: int) -> bool:
         config, rows = self._config, len(tensors.observations)

@@ -6,7 +6,7 @@ under `refork`'s home folder (`peers/`). The limit is the products of one plain 
 state, Q of the next and its target) and a backward pass. It counts nothing else, and our steps skip one of the three:
 `limit_share_own` is against the products that they really do. The last line is JSON.
 
-    python scripts/bench/offline_speed.py [--quick]
+    python scripts/bench/offline_speed.py [--quick] [--out FILE]
 """
 
 from __future__ import annotations
@@ -160,14 +160,19 @@ def in_turns(measures: dict[str, Callable[[], float]], rounds: int) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rounds in place of eight")
-    rounds = 2 if parser.parse_args().quick else 8
+    parser.add_argument("--out", type=Path, help="file for the result")
+    options = parser.parse_args()
+    rounds = 2 if options.quick else 8
     torch.set_num_threads(1)
     log = made_log()
     with tempfile.TemporaryDirectory() as folder:
         peer = Peer(log, Path(folder))
         rates = {batch: measured(log, peer, batch, rounds) for batch in STEPS}
         peer.close()
-    print(json.dumps(summary(rates)))
+    result = json.dumps(summary(rates))
+    if options.out:
+        options.out.write_text(result + "\n")
+    print(result)
 
 
 def measured(log: Transitions, peer: Peer, batch: int, rounds: int) -> dict[str, float]:

@@ -76,3 +76,17 @@ def test_a_target_moves_part_of_the_way() -> None:
         leader.logarithm += 2.0
     stacks[1].follow(stacks[0], 0.25)
     assert follower.logarithm.tolist() == [0.5, 0.5]
+
+
+def test_a_step_of_adam_is_pytorchs_own_to_the_bit() -> None:
+    ours, theirs = ([nn.Parameter(torch.linspace(-1, 1, n)) for n in (5, 3)] for _ in range(2))
+    made = [torch.optim.Adam(parameters, lr=0.1, betas=(0.8, 0.9), fused=True) for parameters in (ours, theirs)]
+    for step in range(4):
+        for parameters in (ours, theirs):
+            parameters[0].grad = torch.full((5,), 0.5 - step)
+            parameters[1].grad = None if step == 2 else torch.arange(3.0)  # it may rest
+        flat_stack.adam_step(made[0])
+        made[1].step()
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    states = [optimiser.state_dict()["state"] for optimiser in made]
+    assert all(torch.equal(states[0][k][name], states[1][k][name]) for k in states[0] for name in states[0][k])

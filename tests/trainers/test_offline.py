@@ -129,18 +129,6 @@ def test_a_training_that_diverges_names_the_seed_and_the_remedy() -> None:
         trainer.update(4, [experience_of(log_for("factored discrete"))])
 
 
-@pytest.mark.parametrize("kind", ["cql", "ogsrl"])
-def test_products_in_bfloat16_learn_nearly_the_same_and_leave_no_trace(kind: str) -> None:
-    before = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
-    found = {
-        products: _weights_after(_trainer(kind, "discrete", products=products), "discrete", range(3))
-        for products in ("float32", "bfloat16")
-    }
-    assert torch.backends.mkldnn.matmul.fp32_precision == before  # type: ignore[attr-defined]
-    for name, array in found["float32"].items():
-        np.testing.assert_allclose(found["bfloat16"][name], array, atol=0.1)
-
-
 def test_a_checkpoint_of_another_version_is_named() -> None:
     trainer = _trainer("cql", "discrete")
     state = {name: part for name, part in trainer.state_dict().items() if name != "done"}

@@ -53,7 +53,8 @@ def cql_loss(
     logged = q.gather(-1, actions[..., None]).squeeze(-1)
     errors = functional.huber_loss(logged, targets, reduction="none")
     td = (errors if weights is None else errors * weights).mean(-1)
-    conservative = (torch.logsumexp(masked(q, allowed), -1) - logged).mean(-1)
+    # logsumexp_a Q(s, a) - Q(s, a_D) as the cross-entropy that it is: one operation forth and one back
+    conservative = -torch.log_softmax(masked(q, allowed), -1).gather(-1, actions[..., None]).mean((-2, -1))
     return CQLTerms(td + alpha * conservative, td, conservative)
 
 

@@ -11,7 +11,7 @@ from refork.trainers.offline_config import OfflineConfig
 class AlgorithmConfig(OfflineConfig):
     """Value iteration on what was counted in a log of states. It draws nothing: all seeds find the same.
 
-    It takes no gradient steps, so `learning_rate`, `schedule`, `max_grad_norm`, `batch` and `products` have no effect.
+    It takes no gradient steps, so `learning_rate`, `schedule`, `max_grad_norm` and `batch` have no effect.
     With `shrinkage` 0, `prior` 0 and `min_count` 1 it is the count-based lower bound (`penalty`) and the minimum-count
     rule (a greater `min_count`).
     """
