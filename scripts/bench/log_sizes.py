@@ -6,7 +6,7 @@ chosen from the log alone: by cross-validation over patients (pvi), or as the se
 Q evaluation, cross-fitted by patient, gives it on a log that is not judged (all others, as many settings each).
 Each log is another draw of episodes. Trainers of several decision makers learn fluids and vasopressors as two.
 
-    python scripts/bench/icu_sepsis.py [--quick] [--logs 5] [--processes 2] [--work DIR] [--out FILE]
+    python scripts/bench/log_sizes.py [--quick] [--logs 5] [--processes 2] [--work DIR] [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -132,7 +132,7 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
         }
         for size in sizes
     }
-    result: dict[str, Any] = {"study": "icu_sepsis"}
+    result: dict[str, Any] = {"study": "log_sizes"}
     details: dict[str, Any] = {"truth": truths(), "over_baselines": {}, "chosen": {}}
     for size in sizes:
         values = {m: future.result() for m, future in plans[size].items()}
