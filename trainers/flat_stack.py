@@ -32,6 +32,11 @@ class FlatStack:
             self.flats.append(flat)
             self._gradients.append(gradient)
 
+    @property
+    def written(self) -> Sequence[Tensor]:
+        """The memory of `gradients`."""
+        return self._gradients
+
     def clip(self, limit: float) -> None:
         """Let the optimiser see what `gradients` holds, each seed's part shortened to a norm of at most `limit`."""
         by_seed = [g.view(self._seeds, -1) for g in self._gradients]

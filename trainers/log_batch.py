@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from refork.replay.seeding import generator
 from refork.replay.transitions import LoggedExperience, Transitions
+from refork.trainers.ranks import Alone, Ranks, own_rows
 from torch import Tensor
 
+ALONE = Alone()
 AT_ONCE = 2048
 """Transitions looked up together, of several small minibatches."""
 
@@ -97,11 +99,14 @@ class Minibatches:
             self._tensors = log, LogTensors(log, self._gamma)
         return self._tensors[1]
 
-    def draw(self, experience: LoggedExperience, update: int, steps: int, size: int) -> Iterator[Batch]:
-        """`steps` minibatches of `size` transitions a seed, drawn with replacement."""
+    def draw(
+        self, experience: LoggedExperience, update: int, steps: int, size: int, ranks: Ranks = ALONE
+    ) -> Iterator[Batch]:
+        """`steps` minibatches of `size` transitions a seed, drawn with replacement; of each what is this rank's own."""
         tensors = self.tensors(experience.log)
         draws = [generator(s, "minibatches", update) for s in self._seeds]
         chosen = [g.integers(len(experience.transitions), size=(steps, size)) for g in draws]
         numbers = torch.from_numpy(experience.transitions[np.stack(chosen, 1)])  # (steps, S, B)
+        numbers = numbers if ranks.size == 1 else numbers[..., own_rows(ranks, size)]
         for some in numbers.split(max(1, AT_ONCE // numbers[0].numel())):
             yield from tensors.batch(some).steps()

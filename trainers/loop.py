@@ -19,6 +19,7 @@ from refork.replay.seeding import task_seed
 from refork.trainers.config import JobConfig
 from refork.trainers.metrics import summarise
 from refork.trainers.random_state import global_random_state, set_global_random_state
+from refork.trainers.ranks import Ranks
 from refork.trainers.sampler import TaskSampler
 
 How = Any
@@ -70,6 +71,9 @@ class Evaluator(Protocol):
 
 class Trainer(Protocol):
     """Turns experience of its kind into better weights. `trainers/ALGORITHM/trainer.py` holds one each."""
+
+    ranks: Ranks
+    """The learners among which the work of an update is split; set before the first one."""
 
     def weights(self) -> Weights:
         """The current acting weights."""

@@ -23,6 +23,7 @@ from refork.trainers.flat_stack import FlatStack, adam_step
 from refork.trainers.log_batch import Batch, LogTensors, Minibatches
 from refork.trainers.loop import Diverged
 from refork.trainers.offline_config import OfflineConfig
+from refork.trainers.ranks import Alone, Ranks, own_rows
 from refork.trainers.schedule import Schedule
 from refork.trainers.target_rows import TargetRows
 from torch import Tensor, nn
@@ -39,6 +40,8 @@ class Objective(NamedTuple):
     """A frozen dataclass of tensors, one number a seed or a member, means over the minibatch; `total` is minimised."""
     passes: Sequence[HeadPass] = ()
     """Where all that the networks contribute are these passes, one each (agents/head_pass.py)."""
+    weight: Tensor | None = None
+    """(seeds,): how much of the minibatch the terms are a mean of; None: all its rows."""
 
 
 class OfflineTrainer(ABC, Generic[Config]):
@@ -49,6 +52,7 @@ class OfflineTrainer(ABC, Generic[Config]):
 
     def __init__(self, config: Config, networks: LogNetworks, seed: int) -> None:
         self.config, self.factory, self.spec = config, networks, networks.spec
+        self.ranks: Ranks = Alone()
         check_fits(config, networks.spec)
         self.seeds = [seed + s for s in range(config.seeds)]
         self.schedule = Schedule.of(config)
@@ -98,8 +102,11 @@ class OfflineTrainer(ABC, Generic[Config]):
         self._noise = [_torch_generator(seed, update) for seed in self.seeds]
         self._tensors = self._minibatches.tensors(logged.log)
         self.begin(logged, update)
-        batches = self._minibatches.draw(logged, update, config.steps_per_update, config.batch)
+        if config.batch < self.ranks.size:
+            raise BadInput(f"trainer.batch: {config.batch} transitions cannot be dealt to {self.ranks.size} learners")
+        batches = self._minibatches.draw(logged, update, config.steps_per_update, config.batch, self.ranks)
         members = _member_means([self._step(batch) for batch in batches])
+        self.ranks.add(list(members.values()))
         self._check(update, members)
         seen = config.steps_per_update * config.batch * config.seeds
         means = {name: float(values.mean()) for name, values in members.items()}
@@ -116,10 +123,13 @@ class OfflineTrainer(ABC, Generic[Config]):
         row: dict[str, Tensor] = {}
         learning: list[str] = []
         for objective in self.losses(batch):
-            self._derive(objective)
+            share = None if self.ranks.size == 1 else self._share(batch, objective)
+            self._derive(objective, share)
             learning += objective.networks
             prefix = "loss/" + "+".join(objective.networks)
-            row |= {f"{prefix}/{key}": value.detach() for key, value in vars(objective.terms).items()}
+            found = {f"{prefix}/{key}": value.detach() for key, value in vars(objective.terms).items()}
+            row |= found if share is None else {key: _scaled(value, share) for key, value in found.items()}
+        self.ranks.add([g for name in learning for g in self._flat[name].written])
         for name, stack in self._flat.items():
             if name in learning:
                 stack.clip(self.config.max_grad_norm)
@@ -130,9 +140,18 @@ class OfflineTrainer(ABC, Generic[Config]):
         self._move_targets()
         return row
 
-    def _derive(self, objective: Objective) -> None:
+    def _share(self, batch: Batch, objective: Objective) -> Tensor:
+        """(seeds,): what this rank's terms weigh among all ranks', together 1."""
+        if objective.weight is None:
+            return torch.full((self.config.seeds,), batch.transitions.shape[1] / self.config.batch)
+        total = objective.weight.clone()
+        self.ranks.add([total])
+        return objective.weight / total
+
+    def _derive(self, objective: Objective, share: Tensor | None) -> None:
         """Write the gradients of its networks."""
-        total = objective.terms.total.sum()
+        total = objective.terms.total
+        total = total.sum() if share is None else _scaled(total, share).sum()
         places = {p: place for name in objective.networks for p, place in self._flat[name].gradients.items()}
         if objective.passes:
             found = torch.autograd.grad(total, [p.answers for p in objective.passes])
@@ -157,13 +176,23 @@ class OfflineTrainer(ABC, Generic[Config]):
         found: Tensor = self.targets[name](batch.next_observations) if known is None else known
         return found
 
-    def normal(self, *shape: int) -> Tensor:
-        """(S, *shape) of standard normal numbers; each seed has a stream of its own."""
-        return torch.stack([torch.randn(shape, generator=g) for g in self._noise])
+    def normal(self, *shape: int, rows: int = 0) -> Tensor:
+        """(S, *shape) of standard normal numbers; each seed has a stream of its own.
 
-    def uniform(self, *shape: int) -> Tensor:
-        """(S, *shape) of numbers uniform in [0, 1)."""
-        return torch.stack([torch.rand(shape, generator=g) for g in self._noise])
+        `rows`: the axis of `shape` that is along the minibatch: a rank draws for all of it and takes what is its own.
+        """
+        return self._drawn(torch.randn, shape, rows)
+
+    def uniform(self, *shape: int, rows: int = 0) -> Tensor:
+        """(S, *shape) of numbers uniform in [0, 1), otherwise as `normal`."""
+        return self._drawn(torch.rand, shape, rows)
+
+    def _drawn(self, draw: Callable[..., Tensor], shape: tuple[int, ...], rows: int) -> Tensor:
+        if self.ranks.size == 1:
+            return torch.stack([draw(shape, generator=g) for g in self._noise])
+        whole = (*shape[:rows], self.config.batch, *shape[rows + 1 :])
+        mine = own_rows(self.ranks, self.config.batch)
+        return torch.stack([draw(whole, generator=g).index_select(rows, mine) for g in self._noise])
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -214,6 +243,11 @@ def by_actions(
         return (discrete if networks.spec.action.kind == "discrete" else continuous)(config, networks, seed)
 
     return make
+
+
+def _scaled(terms: Tensor, share: Tensor) -> Tensor:
+    """Terms (), (seeds,) or (seeds x members,) by what the rank weighs in each seed, (seeds,)."""
+    return terms * (share.repeat_interleave(terms.numel() // len(share)) if terms.ndim else share.mean())
 
 
 def _member_means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

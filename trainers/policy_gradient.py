@@ -22,6 +22,7 @@ from refork.replay.trajectory import TaskExperience
 from refork.trainers.advantages import Credit
 from refork.trainers.batch import Batch, make_batch
 from refork.trainers.config import PolicyGradientConfig
+from refork.trainers.ranks import Alone, Ranks, own_rows
 from refork.trainers.schedule import Schedule
 from refork.trainers.surrogate import Clip, Penalty, Terms
 from torch import Tensor
@@ -30,7 +31,11 @@ from torch import Tensor
 class PolicyGradientTrainer(ABC):
     """Adam on a clipped surrogate. Everything random comes from `seed` and the update's number."""
 
+    divisible = True
+    """The loss is a plain mean over decisions, so ranks can take some of them each."""
+
     def __init__(self, config: PolicyGradientConfig, network: EditScorer, seed: int) -> None:
+        self.ranks: Ranks = Alone()
         self.config, self.network, self._seed = config, network, seed
         self.schedule = Schedule.of(config)
         self.clip = Clip(config.clip_low, config.clip_high, config.dual_clip)
@@ -82,18 +87,29 @@ class PolicyGradientTrainer(ABC):
             group["lr"] = rate
         rows = []
         for part in self._minibatches(batch, update):
-            log_probs = self.network(part.features, part.mask)
-            reference = None if self.reference is None else self.reference(part.features, part.mask)
-            terms = self.loss(part, log_probs, reference)
-            self.optimiser.zero_grad()
-            terms.total.backward()
+            row = self._derive(part)
             norm = torch.nn.utils.clip_grad_norm_(
                 self.network.parameters(), self.config.max_grad_norm, error_if_nonfinite=True
             )
             self.optimiser.step()
-            row = {f"loss/{name}": float(value.detach()) for name, value in vars(terms).items()}
             rows.append({**row, "grad_norm": float(norm)})
         return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    def _derive(self, part: Batch) -> dict[str, float]:
+        """Write the gradients of a minibatch, of which every rank computes its share; the loss terms by name."""
+        if self.divisible and len(part) >= self.ranks.size:
+            seen = part.take(own_rows(self.ranks, len(part)))
+            share = len(seen) / len(part)
+        else:  # all do all of it: the mean of equal gradients
+            seen, share = part, 1 / self.ranks.size
+        log_probs = self.network(seen.features, seen.mask)
+        reference = None if self.reference is None else self.reference(seen.features, seen.mask)
+        terms = self.loss(seen, log_probs, reference)
+        self.optimiser.zero_grad()
+        (share * terms.total).backward()
+        found = torch.stack([share * value.detach() for value in vars(terms).values()])
+        self.ranks.add([*(p.grad for p in self.network.parameters() if p.grad is not None), found])
+        return {f"loss/{name}": value for name, value in zip(vars(terms), found.tolist(), strict=True)}
 
     def _minibatches(self, batch: Batch, update: int) -> Iterator[Batch]:
         rng = generator(self._seed, "minibatches", update)

@@ -65,7 +65,7 @@ class ContinuousTrainer(OfflineTrainer[AlgorithmConfig]):
         """Uniform ones, the policy's, and those of the next observation's policy (the target's own is the first)."""
         _, b, d, n = *batch.actions.shape, self.config.samples
         return (
-            uniform_candidates(self._members(self.uniform(self.spec.action.agents, b, n, d))),
+            uniform_candidates(self._members(self.uniform(self.spec.action.agents, b, n, d, rows=1))),
             self._draw(batch, batch.observations, n),
             self._draw(batch, batch.next_observations, n + 1),
         )
@@ -91,7 +91,7 @@ class ContinuousTrainer(OfflineTrainer[AlgorithmConfig]):
     def _normal(self, batch: AgentBatch, count: int) -> Tensor:
         """(K, B, count, d)"""
         _, b, d = batch.actions.shape
-        return self._members(self.normal(self.spec.action.agents, b, count, d))
+        return self._members(self.normal(self.spec.action.agents, b, count, d, rows=1))
 
     @staticmethod
     def _members(noise: Tensor) -> Tensor:

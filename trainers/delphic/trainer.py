@@ -21,6 +21,7 @@ from refork.trainers.delphic.uncertainty import disagreement
 from refork.trainers.delphic.worlds import CHUNK, WorldFit
 from refork.trainers.log_batch import Batch
 from refork.trainers.offline import Objective, OfflineTrainer
+from refork.trainers.ranks import own_rows
 from torch import Tensor, nn
 
 
@@ -133,7 +134,10 @@ class Trainer(OfflineTrainer[AlgorithmConfig]):
         """As the base says; adds the worlds, and the share of greedy actions that the penalty changes."""
         self._changed: list[Tensor] = []
         metrics = super().update(update, experience)
-        return metrics | self._about | {"changed_actions": float(torch.stack(self._changed).mean())}
+        share = len(own_rows(self.ranks, self.config.batch)) / self.config.batch
+        changed = share * torch.stack(self._changed).mean()
+        self.ranks.add([changed])
+        return metrics | self._about | {"changed_actions": float(changed)}
 
     def weights(self) -> dict[str, np.ndarray]:
         return self.networks["q"].acting_arrays("q")  # type: ignore[operator]

@@ -16,6 +16,11 @@ class Trainer(PolicyGradientTrainer):
 
     config: AlgorithmConfig
 
+    @property
+    def divisible(self) -> bool:  # type: ignore[override]
+        """A mean over rollouts is none over decisions."""
+        return self.config.aggregate == "decisions"
+
     def credit(self, experience: TaskExperience) -> Credit:
         return outcome_credit(experience, self.config.estimator)
 

@@ -113,10 +113,23 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         logged = self._logged(mine)
         steps = joined([logged, *self._imagine(logged)])
         policy, spent = self.policy_terms(steps, self.constraints.effective)
-        self.constraints.follow(spent[:, : logged.weights.shape[1]].mean(1))
+        self.constraints.follow(self._mean(spent[:, : logged.weights.shape[1]]))
         values = self.taken(self.networks["critic"], steps.observations, steps.actions)
         learnt = critic_loss(values, self._targets(steps), steps.weights)
-        return [Objective(("critic",), learnt), Objective(("policy",), policy), self.cloning(mine)]
+        seen = steps.weights.sum(1)
+        return [
+            Objective(("critic",), learnt, weight=seen),
+            Objective(("policy",), policy, weight=seen),
+            self.cloning(mine),
+        ]
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """(S, rows of this rank, J) -> (S, J), over the rows of all ranks."""
+        if self.ranks.size == 1:
+            return values.mean(1)
+        total = values.sum(1) / self.config.batch
+        self.ranks.add([total])
+        return total
 
     def _logged(self, batch: AgentBatch) -> Steps:
         legal, next_legal = self.legal(batch)

@@ -52,7 +52,8 @@ class ContinuousTrainer(ContinuousCQL):
         """(K,)"""
         config = self.config
         acts = torch.tanh(self.networks["policy"](mine.observations)[0])
-        noise = self.normal(self.spec.action.agents, config.iterations, acts.shape[1], config.search, acts.shape[2])
+        shape = (self.spec.action.agents, config.iterations, acts.shape[1], config.search, acts.shape[2])
+        noise = self.normal(*shape, rows=2)
         noise = noise.flatten(0, 1).transpose(0, 1)  # (S, n, rounds, ...) -> (rounds, K, B, N, d)
         best = search(
             lambda a: self._values(self.networks["q"], mine.observations, a).amin(1), acts, noise, config.elites

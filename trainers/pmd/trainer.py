@@ -27,6 +27,7 @@ from refork.trainers.pmd.flat import FlatParameters
 from refork.trainers.pmd.judge import OPERATORS, Batches, Judge
 from refork.trainers.pmd.loss import Decisions, PolicyTerms, imitation, policy_loss, value_loss
 from refork.trainers.pmd.penalty import Penalty
+from refork.trainers.ranks import Alone, Ranks
 from refork.trainers.schedule import Schedule
 from torch import Tensor
 
@@ -36,6 +37,7 @@ class Trainer:
 
     def __init__(self, config: AlgorithmConfig, network: CrossGraph, seed: int) -> None:
         self.config, self.network, self._seed = config, network, seed
+        self.ranks: Ranks = Alone()
         self.schedule, self.penalty = Schedule.of(config), Penalty(config)
         kind = "central" if config.update == "mappo" else config.baseline
         critic_seed = int(generator(seed, "critic").integers(2**31))
@@ -126,10 +128,14 @@ class Trainer:
         return {name: float(np.mean([row[name] for row in rows])) for name in names}
 
     def _step(self, batch: Sequence[tuple[Part, Judged]], phase: str) -> dict[str, float]:
-        """One gradient step on a minibatch, its parts weighted by their decisions."""
+        """One gradient step on a minibatch, its parts weighted by their decisions and dealt out to the ranks."""
         for flat in self._flat.values():
             flat.gradient.zero_()
         total, row = sum(part.games * part.rounds for part, _ in batch), dict[str, float]()
+        if len(batch) < self.ranks.size:  # all do all of it: the mean of equal gradients
+            total *= self.ranks.size
+        else:
+            batch = batch[self.ranks.rank :: self.ranks.size]
         for part, judged in batch:
             weight = part.games * part.rounds / total
             terms = {"loss/value": value_loss(self._values(part), judged.targets)}
@@ -140,9 +146,18 @@ class Trainer:
             (weight * loss).backward()
             for key, value in terms.items():
                 row[key] = row.get(key, 0.0) + weight * float(value.detach())
+        row = self._added(row)
         row |= self._clip_gradients()
         self.optimiser.step()
         return row
+
+    def _added(self, row: dict[str, float]) -> dict[str, float]:
+        """Of all ranks: gradients, and the terms."""
+        if self.ranks.size == 1:
+            return row
+        found = torch.tensor(list(row.values()), dtype=torch.float64)
+        self.ranks.add([*(flat.gradient for flat in self._flat.values()), found])
+        return dict(zip(row, found.tolist(), strict=True))
 
     def _values(self, part: Part) -> Tensor:
         """What is fitted to the targets: (R, 2)."""

@@ -14,6 +14,7 @@ from refork.trainers.offline import check_fits
 from refork.trainers.pvi.config import AlgorithmConfig
 from refork.trainers.pvi.counts import Counts, count, shrunk_values
 from refork.trainers.pvi.shrinkage import choose_shrinkage
+from refork.trainers.ranks import Alone, Ranks
 
 
 class Trainer:
@@ -21,6 +22,8 @@ class Trainer:
 
     def __init__(self, config: AlgorithmConfig, networks: LogNetworks, seed: int) -> None:
         check_fits(config, networks.spec)
+        self.ranks: Ranks = Alone()
+        """All of them plan alike."""
         self.config = config
         self.q = np.zeros((networks.spec.observation.size, networks.spec.action.width))
         """(S, A)"""
