@@ -57,8 +57,9 @@ TRIED: dict[str, tuple[Settings, ...]] = {
 }
 """As many settings for each network trainer."""
 FACTORED = ("cfcql", "macql", "omar")
-LARGEST = {"delphic": 2500}
-"""Its worlds are fitted to whole episodes, which takes too long for the larger logs of a study."""
+LARGEST = {"delphic": 2500, **dict.fromkeys(("cfcql", "macql", "omar", "ogsrl"), 10_000)}
+"""Episodes of the largest logs that these are tried on: Delphic fits its worlds to whole episodes, the others take
+several times as long as the rest."""
 
 
 def job(method: str, settings: Settings, size: int, log_seed: int, tuning: bool, quick: bool) -> JobConfig:
