@@ -132,7 +132,7 @@ def write(log: Transitions, path: Path) -> list[Path]:
     make = storages()
     (path / "data").mkdir(parents=True)
     seen, action = _spaces(log)
-    storage = make.new(path / "data", seen, action)
+    storage = make.new((path / "data").absolute(), seen, action)  # it joins a relative path to itself
     for first in range(0, log.episodes, 1024):
         numbers = range(first, min(first + 1024, log.episodes))
         storage.update_episodes(_buffer(log, e) for e in numbers)

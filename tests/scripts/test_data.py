@@ -68,6 +68,14 @@ def test_a_cohort_is_converted(
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.parametrize("to", get_args(Format))
+def test_a_relative_name_is_a_name(cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = {"csv": "n.csv", "parquet": "n.parquet", "rllib": "n.parquet", "d4rl": "n.hdf5"}.get(to, "n")
+    assert main(["data", "convert", str(cohort / "c.csv"), f"new/{name}", "--to", to]) == 0
+    assert main(["data", "check", f"new/{name}"]) == 0
+
+
 def test_every_format_can_be_named() -> None:
     assert set(get_args(Format)) == {NATIVE, *KINDS}
 
