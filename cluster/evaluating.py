@@ -38,4 +38,7 @@ def evaluate_checkpoint(
         trainer.load_state_dict(checkpoint.state["trainer"])
         collector = open_collector(family.spec, job.rollout.actors)
         stack.callback(collector.close)
-        return family.judge(Contest(split, baselines, forks, trainer.weights(), untrained, history, collector, say))
+        trained = trainer.weights()
+        return family.judge(
+            Contest(split, baselines, forks, trained, untrained, history, collector, say, checkpoint.path)
+        )

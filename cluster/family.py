@@ -65,6 +65,8 @@ class Contest:
     collector: GroupCollector
     say: Callable[[str], None]
     """Told what is being played."""
+    checkpoint: Path | None = None
+    """Folder of the trained policy, in its run; None: it is from none."""
 
 
 class Contestant(NamedTuple):

@@ -14,7 +14,7 @@ from refork.cluster.collector import GroupCollector
 from refork.cluster.family import Contest
 from refork.cluster.log_judgement import LogEvaluator, judge_log
 from refork.cluster.log_report import LogReport
-from refork.cluster.log_source import LogSource
+from refork.cluster.log_source import NOTE, LogSource, check_noted, check_same_log
 from refork.envs.forkable import BadInput
 from refork.envs.swe.tasks import Split
 from refork.replay.player import GroupRequest
@@ -65,9 +65,14 @@ class LogFamily:
         return LogEvaluator(self.source, self._job.trainer.seeds)  # type: ignore[attr-defined]
 
     def judge(self, contest: Contest) -> LogReport:
-        """The trained policies of every seed; with `baselines` those of the simulator."""
+        """The trained policies of every seed; with `baselines` those of the simulator.
+
+        Raises BadInput when the log is not the one that the run began with.
+        """
         if contest.forks:
             raise BadInput("--forks: a log cannot be gone back in; leave it out")
+        if contest.checkpoint is not None:
+            check_same_log(self.source, contest.checkpoint)
         return judge_log(self.source, self._job, contest)
 
     def close(self) -> None:
@@ -82,7 +87,7 @@ class LogNote:
 
     def write(self, update: int, experience: Sequence[Any]) -> Path:
         """Once: where the log lies (or how it was made) and its content hash."""
-        path = self.folder / "log.json"
+        path = self.folder / NOTE
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             note = {"env": self._source.env.model_dump(mode="json"), "content": digest(self._source.log)}
@@ -93,11 +98,7 @@ class LogNote:
 
     def drop_from(self, update: int) -> None:
         """Raises BadInput when a resumed run would read another log than the one it began with."""
-        path = self.folder / "log.json"
-        if not path.exists():
-            return
-        if json.loads(path.read_text())["content"] != digest(self._source.log):
-            raise BadInput(f"{path}: the run began with a log of other content; restore that log, or start a new run")
+        check_noted(self._source, self.folder / NOTE)
 
 
 @dataclass(frozen=True)

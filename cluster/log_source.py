@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +20,12 @@ from refork.envs.log_spec import LogSpec, Simulator
 from refork.envs.simulators import SIMULATORS, open_simulator
 from refork.envs.swe.tasks import Split
 from refork.replay.formats.kinds import cached
-from refork.replay.transitions import Transitions, load, of, split_by_patient
+from refork.replay.transitions import Transitions, digest, load, of, split_by_patient
 from refork.replay.validation import check_learnable
 from refork.trainers.config import Config, EnvConfig
 
+NOTE = "log.json"
+"""Where a run notes which log it began with, in the folder of its experience."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 
 
@@ -114,6 +117,17 @@ class LogSource:
         shift, scale = seen.mean(0, np.float64), seen.std(0, dtype=np.float64)
         scale = np.where(scale > 1e-6, scale, 1.0)
         return LogShape(log.spec, shift.astype(np.float32), scale.astype(np.float32), log.state_features)
+
+
+def check_same_log(source: LogSource, checkpoint: Path) -> None:
+    """`checkpoint`: folder of one, in its run. Raises BadInput when the log is not the one that the run learnt from."""
+    check_noted(source, checkpoint.parent.parent / "trajectories" / NOTE)
+
+
+def check_noted(source: LogSource, note: Path) -> None:
+    """Raises BadInput when the log is not the one whose content was noted in that file; without one, all are alike."""
+    if note.exists() and json.loads(note.read_text())["content"] != digest(source.log):
+        raise BadInput(f"{note}: the run began with a log of other content; restore that log, or start a new run")
 
 
 def _thinned(rows: np.ndarray, most: int = 1_000_000) -> np.ndarray:

@@ -9,17 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refork.cluster.checkpoint import read
+from refork.cluster.checkpoint_folder import find
+from refork.cluster.evaluating import evaluate_checkpoint
 from refork.cluster.family import Contest, open_family
 from refork.cluster.log_doses import channels
 from refork.cluster.log_family import LogFamily
 from refork.cluster.log_report import LogReport
-from refork.cluster.training import build_trainer
+from refork.cluster.log_source import LogSource, check_same_log
+from refork.cluster.run_folder import create
+from refork.cluster.training import build_trainer, prepare, train
 from refork.envs.clinical.sepsis_scm import SepsisScm
 from refork.envs.forkable import BadInput
 from refork.replay.ope.estimate import observed_return
 from refork.replay.transitions import save
+from refork.scripts.bench.coupling_runs import Silent
 from refork.trainers import fqe
-from refork.trainers.config import JobConfig
+from refork.trainers.config import JobConfig, TrackingConfig
 from rich.console import Console
 
 from tests.trainers.logs import log_for
@@ -191,6 +197,24 @@ def test_where_fqe_of_violations_fails_the_rest_is_still_said(tmp_path: Path, mo
     assert trained.violations["o:SpO2 < 92"] is None
     assert {e.estimator: e.status for e in trained.estimates}["WIS"] == "unsupported"
     assert any("failed" in list(table.columns[-1].cells) for table in report.tables())
+
+
+def test_a_run_is_not_judged_on_a_log_of_other_content(tmp_path: Path) -> None:
+    log = log_for("discrete", episodes=40)
+    save(log, tmp_path / "log")
+    made = job({"id": "refork/Logs-v0", "tasks": str(tmp_path / "log")}, kind="bc", seeds=1).model_copy(
+        update={"runs": tmp_path / "runs", "tracking": TrackingConfig(wandb="off")}
+    )
+    made = made.model_copy(update={"trainer": made.trainer.model_copy(update={"updates": 1})})
+    run = create(made)
+    train(prepare(made), run, Silent())
+    loaded = read(find(run.path))
+    check_same_log(LogSource(made.env), loaded.path)
+    rewards = np.array(log.rewards)
+    rewards[7] += 0.5
+    save(replace(log, rewards=rewards), tmp_path / "log")
+    with pytest.raises(BadInput, match=r"log\.json: the run began with a log of other content; restore that log"):
+        evaluate_checkpoint(loaded, made, "held_out", False, lambda _: None)
 
 
 def test_a_split_without_patients_is_bad_input() -> None:
