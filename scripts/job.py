@@ -41,7 +41,16 @@ def read_job(job: str, overrides: Sequence[str] = ()) -> JobConfig:
         _set(data, override, kind)
     data["trainer"] = {"kind": kind, **data.get("trainer", {})}
     sources = {override.path: override.flag for override in given}
-    return _validated(data, trainer_config_class(kind), str(path), sources)
+    return _placed(_validated(data, trainer_config_class(kind), str(path), sources))
+
+
+def _placed(job: JobConfig) -> JobConfig:
+    """With whole paths, so that a run is found to be what it is from any folder."""
+    env, options = job.env, dict(job.env.options)
+    if isinstance(schema := options.get("schema_file"), str):
+        options["schema_file"] = str(Path(schema).absolute())
+    tasks = None if env.tasks is None else env.tasks.absolute()
+    return job.model_copy(update={"env": env.model_copy(update={"tasks": tasks, "options": options})})
 
 
 def find_job(job: str) -> Path:
@@ -167,7 +176,9 @@ def known_keys(kind: str, model: type[BaseModel] = JobConfig, prefix: str = "") 
 def nearest_key(path: Sequence[str], kind: str) -> str:
     """A hint that names the nearest right key: by the whole dotted name, else by its last part."""
     keys, wrong = list(known_keys(kind)), ".".join(path)
-    near = get_close_matches(wrong, keys, 1, 0.75) or [k for k in keys if k.rsplit(".", 1)[-1] == path[-1]]
+    if others := [other for other in algorithms() if wrong in known_keys(other)]:
+        return f"{kind} has no such key; it is one of {', '.join(others)}"
+    near = [k for k in keys if k.rsplit(".", 1)[-1] == path[-1]] or get_close_matches(wrong, keys, 1, 0.75)
     if near := near or get_close_matches(wrong, keys, 1, 0.5):
         return f"did you mean {near[0]}?"
     section = [k for k in keys if k.startswith(f"{path[0]}.")]

@@ -36,9 +36,13 @@ class EnvConfig(Config):
     """Keyword arguments of the environment's constructor; for games what `cluster/game_options.py` lists."""
 
 
+AGENTS = {"tasks": "edit_scorer", "games": "cross_graph", "logs": "q_networks"}
+"""What acts in what a trainer learns from."""
+
+
 class AgentConfig(Config):
     kind: str = "edit_scorer"
-    """Module of `agents/` that acts."""
+    """Module of `agents/` that acts; left out: the one that the trainer trains."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the network's constructor."""
 
@@ -156,9 +160,13 @@ class JobConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _choose_trainer(cls, data: Any) -> Any:
-        """`trainer.kind` decides which model reads the rest of `[trainer]`."""
-        if isinstance(data, dict) and isinstance(data.get("trainer"), dict):
-            section = data["trainer"]
-            model = trainer_config_class(section.get("kind", "crr"))
-            return {**data, "trainer": model.model_validate({"kind": "crr", **section})}
-        return data
+        """`trainer.kind` decides which model reads the rest of `[trainer]`, and what acts."""
+        if not isinstance(data, dict) or "trainer" not in data:
+            return data
+        trainer, agent = data["trainer"], data.get("agent", {})
+        if isinstance(trainer, dict):
+            model = trainer_config_class(trainer.get("kind", "crr"))
+            trainer = model.model_validate({"kind": "crr", **trainer})
+        if isinstance(trainer, TrainerConfig) and isinstance(agent, dict):
+            agent = {"kind": AGENTS[trainer.learns_from], **agent}
+        return {**data, "trainer": trainer, "agent": agent}

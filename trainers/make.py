@@ -7,11 +7,8 @@ from typing import Any
 
 from refork.agents.registry import make_network
 from refork.replay.seeding import generator
-from refork.trainers.config import JobConfig
+from refork.trainers.config import AGENTS, JobConfig
 from refork.trainers.loop import Trainer
-
-AGENTS = {"tasks": "edit_scorer", "games": "cross_graph", "logs": "q_networks"}
-"""What acts in what a trainer learns from."""
 
 
 def make_trainer(job: JobConfig, feature_names: Any) -> Trainer:

@@ -53,6 +53,7 @@ class OfflineTrainer(ABC, Generic[Config]):
     def __init__(self, config: Config, networks: LogNetworks, seed: int) -> None:
         self.config, self.factory, self.spec = config, networks, networks.spec
         self.ranks: Ranks = Alone()
+        self.gamma = networks.spec.gamma if config.gamma is None else config.gamma
         check_fits(config, networks.spec)
         self.seeds = [seed + s for s in range(config.seeds)]
         self.schedule = Schedule.of(config)
@@ -68,7 +69,7 @@ class OfflineTrainer(ABC, Generic[Config]):
         self._tensors: LogTensors | None = None
         stepped = [flat for stack in self._flat.values() for flat in stack.flats]
         self.optimiser = torch.optim.Adam(stepped, lr=config.learning_rate, fused=True)
-        self._minibatches = Minibatches(self.seeds, config.gamma)
+        self._minibatches = Minibatches(self.seeds, self.gamma)
         self._noise: list[torch.Generator] = []
         self._done = 0
         """Gradient steps so far."""

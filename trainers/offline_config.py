@@ -34,8 +34,8 @@ class OfflineConfig(TrainerConfig):
     """Gradient steps per update."""
     batch: int = Field(256, ge=1)
     """Transitions per gradient step and seed."""
-    gamma: float = Field(0.99, gt=0, le=1)
-    """Discount per unit of the log's dt."""
+    gamma: float | None = Field(None, gt=0, le=1)
+    """Discount per unit of the log's dt; None: that under which the log's values are stated."""
 
 
 class ValueConfig(OfflineConfig):

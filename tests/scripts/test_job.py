@@ -137,3 +137,16 @@ def test_a_run_is_no_job_but_can_be_resumed(job: str) -> None:
 def test_options_of_an_environment_are_whole_numbers(value: object) -> None:
     with pytest.raises(BadInput, match=r"^env\.options\.length: must be a whole number from 1, got "):
         task_source(EnvConfig(id="refork/Chain-v0", options={"length": value}))
+
+
+def test_a_key_of_another_algorithm_is_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"trainer\.guardian.*cql has no such key; it is one of ogsrl"):
+        read_job("sepsis_small", ["--trainer.kind", "cql", "--trainer.guardian", "false"])
+    with pytest.raises(BadInput, match=r"did you mean trainer\.seeds\?"):
+        read_job("sepsis_small", ["--seeds", "3"])
+
+
+def test_paths_are_whole_so_that_a_run_is_found_from_any_folder(tmp_path: Path) -> None:
+    job = read_job("cohort_small", ["--env.tasks", "cohort.csv", "--env.options.schema_file", "s.toml"])
+    assert job.env.tasks == Path.cwd() / "cohort.csv"
+    assert job.env.options["schema_file"] == str(Path.cwd() / "s.toml")

@@ -99,6 +99,7 @@ def test_every_field_has_its_help() -> None:
 
 
 def test_a_trainer_is_not_given_an_agent_it_cannot_train() -> None:
-    job = JobConfig.model_validate({"trainer": {"kind": "pmd"}})
+    assert JobConfig.model_validate({"trainer": {"kind": "pmd"}}).agent.kind == "cross_graph"
+    job = JobConfig.model_validate({"trainer": {"kind": "pmd"}, "agent": {"kind": "edit_scorer"}})
     with pytest.raises(ValueError, match=r"agent\.kind 'edit_scorer': trainer pmd trains cross_graph"):
         make_trainer(job, ("a", "b"))

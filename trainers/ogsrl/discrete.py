@@ -31,7 +31,7 @@ class DiscreteTrainer(GuardedTrainer):
 
     def make_world(self) -> World:
         if self.spec.observation.kind == "states":
-            return CountedWorld(self.spec, self.config.gamma)
+            return CountedWorld(self.spec, self.gamma)
         return GaussianWorld(self.config, self.factory, self.seeds)
 
     def begin(self, experience: LoggedExperience, update: int) -> None:

@@ -97,7 +97,7 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         log, transitions = experience.log, np.sort(experience.transitions)
         self.guardian = Guardian.fit(self.config, log, transitions)
         self._report = self.world.fit(log, transitions)
-        self._return_scale = _return_scale(log, transitions, self.config.gamma)
+        self._return_scale = _return_scale(log, transitions, self.gamma)
         self.constraints.set_budgets(self._own_costs(log, transitions[-MEASURED:]))
 
     def _own_costs(self, log: Transitions, transitions: np.ndarray) -> np.ndarray:
@@ -153,7 +153,7 @@ class GuardedTrainer(OfflineTrainer[AlgorithmConfig]):
         for _ in range(self.config.rollout):
             actions = self.act(seen, legal)
             led = self.world.step(seen, actions, self.uniform, self.normal)
-            discounts = self.config.gamma**led.dt * ~led.ended
+            discounts = self.gamma**led.dt * ~led.ended
             next_legal = self.imagined_legal(led.observations)
             costs = self._costs(seen, actions, led.observations)
             weights = weights * led.known

@@ -24,6 +24,7 @@ class Trainer:
         check_fits(config, networks.spec)
         self.ranks: Ranks = Alone()
         """All of them plan alike."""
+        self.gamma = networks.spec.gamma if config.gamma is None else config.gamma
         self.config = config
         self.q = np.zeros((networks.spec.observation.size, networks.spec.action.width))
         """(S, A)"""
@@ -62,8 +63,8 @@ class Trainer:
         shrinkage = config.shrinkage
         if shrinkage is None:
             sweeps = config.updates * config.steps_per_update
-            shrinkage = choose_shrinkage(log, transitions, config.gamma, config.prior, sweeps)
-        return count(log, transitions, config.gamma), shrinkage
+            shrinkage = choose_shrinkage(log, transitions, self.gamma, config.prior, sweeps)
+        return count(log, transitions, self.gamma), shrinkage
 
     def state_dict(self) -> dict[str, Any]:
         return {"q": torch.from_numpy(self.q.copy()), "taken": torch.from_numpy(self.taken.copy())}
