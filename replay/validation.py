@@ -20,6 +20,8 @@ class Place:
     first: int = 1
     """Number of the block's first row; rows of tables are counted from 1 after the header."""
     unit: str = "row"
+    header: int = 0
+    """Lines of a text file before its first row, blank ones not counted; 0: it has no lines."""
 
     def after(self, rows: int) -> Place:
         """The place `rows` further on."""
@@ -27,8 +29,10 @@ class Place:
 
     def fault(self, row: int, column: str, found: object, expected: str) -> BadInput:
         """To be raised: row `row` of the block (from 0) is wrong."""
+        number = self.first + row
+        line = f" (line {number + self.header})" if self.header else ""
         return BadInput(
-            f"{self.file}: {self.unit} {self.first + row}, column {column!r}: found {found}, expected {expected}"
+            f"{self.file}: {self.unit} {number}{line}, column {column!r}: found {found}, expected {expected}"
         )
 
 

@@ -151,14 +151,20 @@ def cohort(
         The schema declares one decision maker with 25 doses, or one per treatment.
     """
     from refork.envs.clinical.cohort import SyntheticCohort, table_schema
-    from refork.replay.formats.cohort_writer import write_table
+    from refork.envs.forkable import BadInput
+    from refork.replay.formats.cohort_writer import check_schema_beside, write_table
+    from refork.replay.formats.kinds import TABLES
     from refork.replay.formats.schema import schema_beside
     from refork.scripts.data_cards import new_log
 
     simulator, schema = SyntheticCohort(channels), schema_beside(out)
     simulator.policy(behaviour)
-    with new_log(out, "parquet" if out.suffix == ".parquet" else "csv"):
+    if out.suffix.removeprefix(".") not in TABLES:
+        raise BadInput(f"{out}: the name of a table ends in .csv or .parquet")
+    text = table_schema(channels == "joint")
+    with new_log(out, out.suffix.removeprefix(".")):
+        check_schema_beside(out, text)
         write_table(simulator.table(behaviour, patients, seed), out)
-        schema.write_text(table_schema(channels == "joint"))
+        schema.write_text(text)
     print(f"{patients} patients in {out}; what its columns are: {schema}")
     return 0

@@ -9,7 +9,7 @@ import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogSpec
 from refork.replay.formats.rows import Names
-from refork.replay.formats.schema import Schema, declared
+from refork.replay.formats.schema import Schema, declared, schema_beside
 from refork.replay.transitions import Transitions
 
 KEY = "refork"
@@ -20,11 +20,13 @@ def schema_for(path: Path, schema: Schema | None, kept: str | bytes | None) -> S
     """The one given, else what the file itself keeps. Raises BadInput when neither says what the actions are."""
     if schema is not None:
         if schema.columns is not None:
-            raise BadInput(f"{path}: the schema has [columns], which are those of a table; leave the section out")
+            raise BadInput(f"{path}: the schema given is that of a table: it has [columns]; give one without, or none")
         return schema
     if kept is None:
+        beside = schema_beside(path)
+        other = f" ({beside.name} is that of a table)" if beside.is_file() else ""
         raise BadInput(
-            f"{path}: nothing says what its actions and ends are; give --schema FILE with at least:\n\n{MINIMAL}"
+            f"{path}: nothing says what its actions and ends are{other}; give --schema FILE with at least:\n\n{MINIMAL}"
         )
     try:
         return Schema.model_validate(json.loads(kept))
@@ -40,7 +42,7 @@ def kept_for(spec: LogSpec) -> str:
 MINIMAL = """\
 [action]
 kind = "?"  # discrete (then counts) or continuous (then low, high)
-counts = [?]
+counts = ["?"]
 [episode]
 end = "column"
 [reward]

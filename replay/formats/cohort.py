@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 from refork.envs.forkable import BadInput
+from refork.replay.formats.draft import FirstRows, draft
 from refork.replay.formats.reading import Opened
 from refork.replay.formats.rows import Names, Rows
-from refork.replay.formats.schema import Columns, Schema, matching, minimal, schema_beside
+from refork.replay.formats.schema import Columns, Schema, matching, schema_beside
 from refork.replay.validation import Place, check_finite
 
 BLOCK_BYTES, BLOCK_ROWS = 1 << 21, 1 << 15
+MOST_ACTIONS = 100
+"""A column of more whole numbers is hardly one of actions: a draft of a schema does not suggest it."""
 TRUE, FALSE = ("1", "1.0", "true", "True", "TRUE"), ("0", "0.0", "false", "False", "FALSE")
 
 
@@ -42,6 +45,8 @@ def table_columns(path: Path) -> list[str]:
                 names = list(reader.schema.names)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from error
+    if path.suffix != ".parquet" and len(names) == 1 and (other := re.search(r"[;\t|]", names[0])):
+        raise BadInput(f"{path}: its columns are separated by {other[0]!r}, expected commas; write it again with them")
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise BadInput(f"{path}: column {twice[0]!r} is there twice; column names must differ")
     return names
@@ -51,16 +56,45 @@ def unreadable(path: Path, error: Exception) -> BadInput:
     """To be raised when a file cannot be read as what its name says."""
     text = " ".join(str(error).split())
     row = re.search(r"Row #(\d+)", text)
-    where = f"row {int(row[1]) - 1}: " if row else ""  # pyarrow counts the header as row 1
+    where = f"row {int(row[1]) - 1} (line {row[1]}): " if row else ""  # pyarrow counts the header as row 1
     return BadInput(f"{path}: {where}cannot be read as {path.suffix.lstrip('.') or 'a table'}: {text[:200]}")
 
 
 def no_schema(path: Path, columns: list[str]) -> BadInput:
     """To be raised when nothing declares what the columns are."""
     return BadInput(
-        f"{path}: no schema says what its columns are. Write {schema_beside(path)} (or give --schema FILE), with every "
-        f"? filled in; a start for this file:\n\n{minimal(columns)}"
+        f"{path}: no schema says what its columns are; write {schema_beside(path)} (or give --schema FILE), "
+        f"beginning with:\n\n{draft(path, columns, first_rows(path))}"
     )
+
+
+def first_rows(path: Path) -> FirstRows:
+    """What a draft of the schema says about the values. Raises BadInput when they cannot be read."""
+    pa = pyarrow()
+    try:
+        if path.suffix == ".parquet":
+            with pa.parquet.ParquetFile(path) as file:
+                batch = next(file.iter_batches(BLOCK_ROWS, use_threads=False), None)
+        else:
+            with pa.csv.open_csv(path, read_options=pa.csv.ReadOptions(use_threads=False)) as reader:
+                batch = next(iter(reader), None)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
+    if batch is None:
+        return FirstRows(0, {})
+    largest = {name: _largest_whole(batch.column(name)) for name in batch.schema.names}
+    return FirstRows(batch.num_rows, {name: most for name, most in largest.items() if most is not None})
+
+
+def _largest_whole(column: Any) -> int | None:
+    """None: something else than whole numbers from 0 to fewer than `MOST_ACTIONS` is in it, or nothing at all."""
+    types = pyarrow().types
+    if not (types.is_integer(column.type) or types.is_floating(column.type)):
+        return None
+    values = column.drop_null().to_numpy(zero_copy_only=False)
+    if not len(values) or not ((values >= 0) & (values < MOST_ACTIONS) & (values == np.floor(values))).all():
+        return None
+    return int(values.max())
 
 
 @dataclass(frozen=True)
@@ -81,7 +115,7 @@ class Table:
         if schema is None:
             raise no_schema(path, found)
         if schema.columns is None:
-            raise BadInput(f"{path}: the schema has no [columns]; a start for this file:\n\n{minimal(found)}")
+            raise BadInput(f"{path}: the schema has no [columns]; a draft:\n\n{draft(path, found, first_rows(path))}")
         columns, file = schema.columns, str(path)
 
         def one(key: str) -> str:
@@ -121,7 +155,7 @@ class Table:
 
     def blocks(self) -> Iterator[Rows]:
         """The file, some rows at a time. Raises BadInput at a cell that is not what it should be."""
-        place = Place(str(self.path))
+        place = Place(str(self.path), header=_header(self.path))
         for batch in self._batches():
             yield self._rows(batch, place)
             place = place.after(batch.num_rows)
@@ -229,4 +263,8 @@ def open_table(path: Path, schema: Schema | None) -> Opened:
     """A table as its schema declares it. Raises BadInput: no schema, or a column is not there."""
     table = Table.open(path, schema)
     assert schema is not None
-    return Opened(path, schema, table.names, table.blocks())
+    return Opened(path, schema, table.names, table.blocks(), header=_header(path))
+
+
+def _header(path: Path) -> int:
+    return 0 if path.suffix == ".parquet" else 1

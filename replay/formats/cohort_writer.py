@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogSpec
 from refork.replay.formats.cohort import pyarrow
-from refork.replay.formats.schema import declared, schema_beside
+from refork.replay.formats.schema import Schema, declared, schema_beside
+from refork.replay.formats.schema_file import read_schema
 from refork.replay.transitions import Transitions
 
 EPISODES = 4096
@@ -22,10 +24,21 @@ def write(log: Transitions, path: Path) -> list[Path]:
     """As the suffix of `path` says, CSV or parquet. Raises BadInput for observations that differ by decision maker."""
     if log.spec.observation.per_agent:
         raise BadInput(f"{path}: a table holds one observation a row, not one per decision maker; use --to native")
-    schema = schema_beside(path)
+    schema, text = schema_beside(path), schema_text(log.spec, log.allowed is not None)
+    check_schema_beside(path, text)
     write_table((_columns(log, first) for first in range(0, log.episodes, EPISODES)), path)
-    schema.write_text(schema_text(log.spec, log.allowed is not None))
+    if not schema.exists():  # one that says the same may have comments
+        schema.write_text(text)
     return [path, schema]
+
+
+def check_schema_beside(path: Path, text: str) -> None:
+    """Raises BadInput when the schema that is beside a table to be written says something else than `text`."""
+    schema = schema_beside(path)
+    if schema.exists() and read_schema(schema) != Schema.model_validate(tomllib.loads(text)):
+        raise BadInput(
+            f"{schema}: is there already and describes other columns than {path.name} would have; choose another name"
+        )
 
 
 def write_table(blocks: Iterator[dict[str, np.ndarray]], path: Path) -> None:

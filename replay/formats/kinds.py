@@ -11,7 +11,8 @@ from refork.envs.forkable import BadInput
 from refork.replay import transitions
 from refork.replay.formats import cohort, cohort_writer, d4rl, minari, rllib
 from refork.replay.formats.reading import Opened, write_native
-from refork.replay.formats.schema import Schema, read_schema, schema_beside
+from refork.replay.formats.schema import Schema, schema_beside
+from refork.replay.formats.schema_file import read_schema
 from refork.replay.log_checks import check_log
 from refork.replay.transitions import Transitions
 
@@ -44,6 +45,7 @@ KINDS = {
         Kind("minari", (), minari.fits, minari.open_folder, minari.write),
     )
 }
+TABLES = ("csv", "parquet")
 SHIPPED = Path(__file__).parent
 """Holds schemas of published layouts."""
 NATIVE = "native"
@@ -63,12 +65,16 @@ def kind_of(path: Path) -> str:
 
 
 def schema_of(path: Path, schema: Path | None) -> Schema | None:
-    """The one given (a file, or the name of one shipped), else the one that lies beside the file, if any."""
-    beside = schema_beside(path)
+    """The one given (a file, or the name of one shipped), else the one that lies beside the file, if any.
+
+    One beside with columns is that of a table of the same name; arrays are not described by it.
+    """
     if schema is not None:
         shipped = SHIPPED / f"{schema.name}.toml"
         return read_schema(shipped if str(schema) == schema.name and shipped.is_file() else schema)
-    return read_schema(beside) if beside.is_file() else None
+    beside = schema_beside(path)
+    found = read_schema(beside) if beside.is_file() else None
+    return None if found is not None and found.columns is not None and kind_of(path) not in TABLES else found
 
 
 def to_native(path: Path, schema: Path | None, folder: Path) -> None:
@@ -117,8 +123,6 @@ def check_new(path: Path, kind: str) -> None:
     suffixes = KINDS[kind].suffixes if kind != NATIVE else ()
     if suffixes and path.suffix not in suffixes:
         raise BadInput(f"{path}: the name of a {kind} file ends in {suffixes[0]}")
-    if kind in ("csv", "parquet") and schema_beside(path).exists():  # it may be what somebody declared by hand
-        raise BadInput(f"{schema_beside(path)}: is there already, so {path.name} gets none; choose another name")
 
 
 def cached(path: Path, schema: Path | None, folder: Path) -> Path:

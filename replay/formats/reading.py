@@ -28,6 +28,8 @@ class Opened:
     """What messages call a row."""
     first: int = 1
     """Number of the first row in messages."""
+    header: int = 0
+    """Lines of a text file before its first row; 0: it has no lines."""
     by_episode: bool = False
     """Every block is one episode; messages count its steps from 0."""
 
@@ -45,7 +47,8 @@ class Opened:
 
 def write_native(opened: Opened, folder: Path) -> None:
     """Convert to a log folder, whole or not at all. Raises BadInput at the first fault of the file."""
-    assembler = Assembler(opened.schema, opened.names, Place(str(opened.path), opened.first, opened.unit))
+    place = Place(str(opened.path), opened.first, opened.unit, opened.header)
+    assembler = Assembler(opened.schema, opened.names, place)
     with LogWriter(folder, assembler.spec) as writer:
         count = 0
         for piece in opened.pieces(assembler):

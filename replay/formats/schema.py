@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from refork.envs.forkable import BadInput, first_fault
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from refork.envs.forkable import BadInput
 from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
+
+OPEN = "?"
+"""Stands in a schema where something must still be decided."""
 
 
 class _Section(BaseModel):
@@ -225,18 +228,6 @@ def schema_beside(path: Path) -> Path:
     return path.with_name(f"{path.name.split('.')[0]}.schema.toml")
 
 
-def read_schema(path: Path) -> Schema:
-    """Raises BadInput naming the key that is wrong, missing or unknown."""
-    try:
-        return Schema.model_validate(tomllib.loads(path.read_text()))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}; give the schema by --schema") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not TOML: {error}") from error
-    except ValidationError as error:
-        raise BadInput(f"{path}: {first_fault(error)}") from error
-
-
 def names_column(pattern: str, column: str) -> bool:
     """`*` stands for any text, and nothing else is special: names of columns have brackets, e.g. of units."""
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), column, re.DOTALL) is not None
@@ -248,41 +239,11 @@ def matching(patterns: Sequence[str], columns: Sequence[str], key: str, file: st
     for pattern in patterns:
         names = [c for c in columns if names_column(pattern, c) and c not in found]
         if not names:
+            near = get_close_matches(pattern, columns, 1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
             raise BadInput(
-                f"{file}: column {pattern!r} is missing (schema: columns.{key}); the file has: {', '.join(columns)}"
+                f"{file}: column {pattern!r} is missing (schema: columns.{key}); {guess}"
+                f"the file has: {', '.join(columns)}"
             )
         found += names
     return found
-
-
-def minimal(columns: Sequence[str]) -> str:
-    """A schema for a table with these columns, with `?` where only its owner knows."""
-    actions = [c for c in columns if c.startswith("a:")]
-
-    def one(*names: str) -> str:
-        return next((c for c in columns if c.lower() in names), "?")
-
-    observations = '["o:*"]' if any(c.startswith("o:") for c in columns) else '["?"]'
-    rewards = [c for c in columns if c.startswith("r:")]
-    episode = one("traj", "icustayid", "episode", "stay_id")
-    patient = one("patient", "subject_id", "patient_id")
-    return "\n".join(
-        (
-            "[columns]",
-            f'episode = "{episode}"',
-            f'patient = "{patient if patient != "?" else episode}"',
-            f'step = "{one("step", "bloc", "t")}"',
-            f"observations = {observations}",
-            f"actions = {actions if actions else ['?']}".replace("'", '"'),
-            f'reward = "{rewards[0] if rewards else "?"}"',
-            "[action]",
-            'kind = "?"  # discrete (then counts) or continuous (then low, high)',
-            f"counts = {['?'] * max(1, len(actions))}".replace("'", ""),
-            "[episode]",
-            'end = "?"  # what the last row is: terminated, truncated, or column',
-            "[time]",
-            'unit = "?"  # what one step is, e.g. "4 h"',
-            "[reward]",
-            'text = "?"  # what it is, in words',
-        )
-    )

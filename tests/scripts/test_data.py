@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import get_args
 
+import h5py
 import pytest
 from refork.replay.formats.kinds import KINDS, NATIVE
 from refork.replay.transitions import load, save
@@ -99,7 +100,7 @@ def test_a_log_is_collected(tmp_path: Path) -> None:
         (("collect", "refork/SyntheticCohort-v0", "log", "--options.x", "1"), "options of refork/SyntheticCohort-v0"),
         (("collect", "refork/SyntheticCohort-v0", "log", "--behaviour", "x"), "no behaviour 'x'"),
         (("cohort", "c.csv", "--patients", "0"), "Must be >= 1"),
-        (("cohort", "c.txt"), "c.txt: the name of a csv file ends in .csv"),
+        (("cohort", "c.txt"), "c.txt: the name of a table ends in .csv or .parquet"),
         (("cohort", "/proc/none/c.csv"), "cannot be written"),
     ],
 )
@@ -121,7 +122,9 @@ def test_bad_input_is_one_line(
 def test_a_fault_in_a_file_is_one_line(tmp_path: Path) -> None:
     files.write(tmp_path, [*files.ROWS[:3], "s2,p2,0,60,4.0,4,3,-1"])
     done = refork(tmp_path, "data", "check", "small.csv")
-    expected = "refork: small.csv: row 4, column 'a:vaso': found 3, expected an action 0 ... 2 (3 are declared)\n"
+    expected = (
+        "refork: small.csv: row 4 (line 5), column 'a:vaso': found 3, expected an action 0 ... 2 (3 are declared)\n"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
@@ -173,9 +176,43 @@ def test_a_declared_schema_is_not_overwritten(
     files.write(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["data", "convert", "small.csv", "small.parquet", "--to", "parquet"]) == 2
-    assert "small.schema.toml: is there already" in capsys.readouterr().err
+    expected = "small.schema.toml: is there already and describes other columns than small.parquet would have"
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "small.parquet").exists()
     assert (tmp_path / "small.schema.toml").read_text() == files.schema()
     assert main(["data", "check", "small.csv"]) == 0
+
+
+def test_a_schema_that_fits_both_tables_is_shared(cohort: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "n.csv", tmp_path / "n.parquet"
+    assert main(["data", "convert", str(cohort / "c.csv"), str(first), "--to", "csv"]) == 0
+    said = (tmp_path / "n.schema.toml").read_text()
+    (tmp_path / "n.schema.toml").write_text(f"# mine\n{said}")
+    assert main(["data", "convert", str(first), str(second), "--to", "parquet"]) == 0
+    assert (tmp_path / "n.schema.toml").read_text() == f"# mine\n{said}"
+    assert main(["data", "check", str(second)]) == 0
+
+
+def test_a_cohort_leaves_another_schema_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.schema.toml").write_text(files.schema())
+    assert main(["data", "cohort", str(tmp_path / "c.csv"), "--patients", "3"]) == 2
+    assert "c.schema.toml: is there already and describes other columns" in capsys.readouterr().err
+    assert (tmp_path / "c.schema.toml").read_text() == files.schema()
+
+
+def test_the_schema_of_a_table_is_not_that_of_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "convert", "small.csv", "small.hdf5", "--to", "d4rl"]) == 0
+    assert main(["data", "check", "small.hdf5"]) == 0
+    assert main(["data", "check", "small.hdf5", "--schema", "small.schema.toml"]) == 2
+    assert "small.hdf5: the schema given is that of a table" in capsys.readouterr().err
+    with h5py.File("small.hdf5", "a") as file:
+        del file.attrs["refork"]
+    assert main(["data", "check", "small.hdf5"]) == 2
+    assert "(small.schema.toml is that of a table); give --schema FILE" in capsys.readouterr().err
 
 
 def test_a_patient_in_two_files_is_found(

@@ -151,5 +151,5 @@ def test_a_table_may_be_read_in_many_blocks(tmp_path: Path, monkeypatch: pytest.
     for name in ("observations", "actions", "rewards", "starts", "patients", "dt", "terminated"):
         assert np.array_equal(getattr(parts, name), getattr(whole, name))
     rows[649] = rows[649].replace(f",{649 % 50},", ",x,", 1)
-    with pytest.raises(BadInput, match="row 650, column 'o:map': found 'x'"):
+    with pytest.raises(BadInput, match=r"row 650 \(line 651\), column 'o:map': found 'x'"):
         read(write(tmp_path, rows))

@@ -47,55 +47,61 @@ FAULTS = [
 def test_a_wrong_cell_is_named(tmp_path: Path, row: int, column: str, cell: str, message: str) -> None:
     with pytest.raises(BadInput) as fault:
         read(write(tmp_path, changed(row, column, cell)))
-    assert f"small.csv: row {row}, column '{column}': {message}" in str(fault.value)
+    assert f"small.csv: row {row} (line {row + 1}), column '{column}': {message}" in str(fault.value)
 
 
 def test_a_probability_may_not_be_a_logarithm(tmp_path: Path) -> None:
     rows = [f"{row},-0.7" for row in ROWS]
     declared = schema('behaviour_probability = "p"')
-    with pytest.raises(BadInput, match=r"row 1, column 'p': found -0.7.*declared as behaviour_log_probability"):
+    with pytest.raises(
+        BadInput, match=r"row 1 \(line 2\), column 'p': found -0.7.*declared as behaviour_log_probability"
+    ):
         read(write(tmp_path, rows, f"{HEADER},p", declared))
 
 
 def test_a_probability_that_a_log_would_hold_as_0_is_named(tmp_path: Path) -> None:
     rows = [f"{row},1e-60" for row in ROWS]
-    with pytest.raises(BadInput, match=r"row 1, column 'p': found 1e-60, expected a probability above 0, at most 1"):
+    with pytest.raises(
+        BadInput, match=r"row 1 \(line 2\), column 'p': found 1e-60, expected a probability above 0, at most 1"
+    ):
         read(write(tmp_path, rows, f"{HEADER},p", schema('behaviour_probability = "p"')))
 
 
 def test_a_wrong_state_is_named_as_one(tmp_path: Path) -> None:
     declared = schema(missing="[observation]\nkind = 'states'\nsize = 80").replace('["o:*"]', '["o:map"]')
-    with pytest.raises(BadInput, match=r"row 5, column 'o:map': found 80, expected a state 0 ... 79"):
+    with pytest.raises(BadInput, match=r"row 5 \(line 6\), column 'o:map': found 80, expected a state 0 ... 79"):
         read(write(tmp_path, declared=declared))
 
 
 def test_an_action_that_is_not_allowed_is_named(tmp_path: Path) -> None:
     names = [f"ok{k}" for k in range(8)]
     rows = [f"{row},1,1,{int(k != 1)},1,1,1,1,1" for k, row in enumerate(ROWS)]
-    with pytest.raises(BadInput, match="row 2, column 'a:iv': found action 2, expected one that is allowed"):
+    with pytest.raises(
+        BadInput, match=r"row 2 \(line 3\), column 'a:iv': found action 2, expected one that is allowed"
+    ):
         read(write(tmp_path, rows, ",".join((HEADER, *names)), schema('allowed = ["ok*"]')))
 
 
 def test_an_end_before_the_end_is_named(tmp_path: Path) -> None:
     rows = [f"{row},1" for row in ROWS]
-    with pytest.raises(BadInput, match="row 1, column 'dead': found 1, expected 0: the episode goes on"):
+    with pytest.raises(BadInput, match=r"row 1 \(line 2\), column 'dead': found 1, expected 0: the episode goes on"):
         read(write(tmp_path, rows, f"{HEADER},dead", schema('terminated = "dead"', end="column")))
 
 
 def test_a_missing_end_is_named(tmp_path: Path) -> None:
     rows = [f"{row},0,0" for row in ROWS]
     declared = schema('terminated = "dead"\ntruncated = "cut"', end="column")
-    with pytest.raises(BadInput, match="row 3, column 'dead': found 0, expected 1 here or in 'cut'"):
+    with pytest.raises(BadInput, match=r"row 3 \(line 4\), column 'dead': found 0, expected 1 here or in 'cut'"):
         read(write(tmp_path, rows, f"{HEADER},dead,cut", declared))
 
 
 def test_nothing_seen_yet_needs_a_declared_value(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"row 1, column 'o:map'.*declare one in missing.first"):
+    with pytest.raises(BadInput, match=r"row 1 \(line 2\), column 'o:map'.*declare one in missing.first"):
         read(write(tmp_path, changed(1, "o:map", ""), declared=schema(missing='policy = "forward_fill"')))
 
 
 def test_a_last_row_with_a_decision_is_named_when_it_should_have_none(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="row 3, column 'a:iv': found 0, expected an empty cell"):
+    with pytest.raises(BadInput, match=r"row 3 \(line 4\), column 'a:iv': found 0, expected an empty cell"):
         read(write(tmp_path, declared=schema(episode='last_row = "observation"')))
 
 
@@ -111,22 +117,37 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_table_without_a_schema_is_told_what_to_write(tmp_path: Path) -> None:
+def test_a_semicolon_is_no_comma(tmp_path: Path) -> None:
     path = write(tmp_path)
-    (tmp_path / "small.schema.toml").unlink()
-    with pytest.raises(BadInput) as fault:
+    path.write_text(path.read_text().replace(",", ";"))
+    with pytest.raises(BadInput, match=r"small\.csv: its columns are separated by ';', expected commas"):
         read(path)
-    assert "small.schema.toml" in str(fault.value)
-    assert 'actions = ["a:iv", "a:vaso"]' in str(fault.value)
-    assert "counts = [?, ?]" in str(fault.value)
+
+
+def test_rows_of_parquet_have_no_lines(tmp_path: Path) -> None:
+    pq.write_table(csv.read_csv(write(tmp_path, changed(4, "a:iv", "5"))), tmp_path / "small.parquet")
+    with pytest.raises(BadInput, match=r"small\.parquet: row 4, column 'a:iv': found 5"):
+        read(tmp_path / "small.parquet")
+
+
+def test_a_ragged_row_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"small\.csv: row 2 \(line 3\): cannot be read as csv"):
+        read(write(tmp_path, [ROWS[0], f"{ROWS[1]},9", *ROWS[2:]]))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ('reward = "r', 'rewards = "r', r"columns\.rewards: unknown key; did you mean reward\?"),
+        ("[missing]", "[misc]", r"misc: unknown key; there are: env, columns"),
+        ('text = "points"', "", r"reward\.text: is missing"),
+        ("counts = [5, 3]", "counts = 4", r"action\.counts: found 4, expected a list, e\.g\. \[4\]"),
+        ('"4 h"', '"?"', r"still \?: time\.unit; fill in every one"),
+        ('"4 h"', "hours", r'not TOML: .*: unit = hours; text stands in quotes, e\.g\. unit = "4 h"'),
+        ('["o:*"]', '["o:mapp"]', r"column 'o:mapp' is missing .*; did you mean 'o:map'\? the file has: traj"),
         ("counts = [5, 3]", "", "counts: discrete actions need how many there are"),
         ("counts = [5, 3]", "counts = [5]", r"action.counts has 1 entries for 2 action columns \(a:iv, a:vaso\)"),
-        ('unit = "4 h"', 'units = "4 h"', "time.units: Extra inputs"),
+        ('unit = "4 h"', 'units = "4 h"', r"time\.units: unknown key; did you mean unit\?"),
         ('step = "step"', 'step = "hour"', r"column 'hour' is missing \(schema: columns.step\); the file has: traj"),
         ('end = "terminated"', 'end = "column"', "columns.terminated belong together"),
         ('"r:reward"', '"*:*a*"', "names .*; name one of them"),
@@ -164,10 +185,10 @@ def test_no_corruption_ends_without_a_place(data: st.DataObject) -> None:
         case "cell":
             cell = data.draw(st.sampled_from(("", "inf", "x") if ":" in column else ("",)))
             rows = changed(row, column, cell)
-            expected = rf"row {row}, column '{re.escape(column)}'"
+            expected = rf"row {row} \(line {row + 1}\), column '{re.escape(column)}'"
         case "swap":
             rows[0], rows[1] = rows[1], rows[0]
-            expected = "row 2, column 'step'"
+            expected = r"row 2 \(line 3\), column 'step'"
         case "drop":
             keep = [k for k, name in enumerate(COLUMNS) if name != column]
             header = ",".join(COLUMNS[k] for k in keep)
@@ -177,7 +198,7 @@ def test_no_corruption_ends_without_a_place(data: st.DataObject) -> None:
                 return
         case "repeat":
             rows.insert(row, rows[row - 1])
-            expected = f"row {row + 1}, column 'step'"
+            expected = rf"row {row + 1} \(line {row + 2}\), column 'step'"
         case "cut":
             text = rows[-1]
             rows[-1] = ",".join(text.split(",")[: data.draw(st.integers(1, 7))])
