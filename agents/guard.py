@@ -20,8 +20,9 @@ usual dose 1 instead
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,9 @@ class GuardedPolicy:
     order as it was given, or the likeliest that no rule forbids.
 
     For one decision maker. `vetoes` holds every veto; `on_veto` is told each as it happens (`cluster/guarded.py` writes
-    them to a file); `named`: what discrete actions are called, () for their numbers. Raises BadInput for a log of
-    several decision makers, and for rules where columns have no values.
+    them to a file); `named`: what discrete actions are called, () for their numbers; `first`: the log was filled
+    forward, so that what is missing now is what was seen last, and before that these values; None: it was not. Raises
+    BadInput for a log of several decision makers, and for rules where columns have no values.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class GuardedPolicy:
         *,
         named: Sequence[str] = (),
         state_features: np.ndarray | None = None,
+        first: Mapping[str, float] | None = None,
         on_veto: Callable[[Veto], None] = lambda veto: None,
     ) -> None:
         if spec.action.agents != 1 or spec.observation.per_agent:
@@ -89,12 +92,15 @@ class GuardedPolicy:
         self.spec, self.policy, self.guard, self.fallback = spec, policy, tuple(guard), fallback
         self.vetoes: list[Veto] = []
         self._names, self._features, self._on_veto, self._made = tuple(named), state_features, on_veto, 0
+        self._first = first
 
     def act(
         self, history: Sequence[Any] | np.ndarray, logged: Dose | None = None, allowed: np.ndarray | None = None
     ) -> Decision:
         """Decide in the last of the observations of `history` (the policies here look at no more).
 
+        An observation is what its columns hold, in the order of the log's, or {column: value}; None and what is left
+        out are missing.
         `logged`: what the clinician ordered, if it is known: it is the fallback then. `allowed` (A,): actions that can
         be taken. Raises BadInput for an empty history, an observation of another shape, a `logged` that is no action,
         and where `logged` is needed to fall back to: for values that are not numbers, or when nothing else is left.
@@ -122,20 +128,46 @@ class GuardedPolicy:
             raise BadInput("history: it has no observation; give at least the current one")
         spec = self.spec.observation
         try:
-            observation = np.asarray(history[-1], np.float64 if spec.kind == "vector" else np.int64)[None]
+            seen = self._seen(history) if spec.kind == "vector" else np.asarray(history[-1], np.int64)
+        except BadInput:
+            raise
         except (TypeError, ValueError) as error:
             raise BadInput(f"history: an observation is of numbers: {error}") from error
+        observation = seen[None]
         mask = None if allowed is None else np.asarray(allowed, bool)[None, None]
         if mask is not None and (mask.shape != (1, 1, self.spec.action.width) or not mask.any()):
             raise BadInput(f"allowed: expected one of {self.spec.action.width} actions at least, got {allowed!r}")
         if spec.kind == "vector":
-            if observation.shape != (1, spec.size):
-                raise BadInput(f"history: an observation has {spec.size} columns, got shape {observation.shape[1:]}")
             return Situation(observation.astype(np.float32), observation[0], mask)
         if observation.shape != (1,) or not 0 <= int(observation[0]) < spec.size:
             raise BadInput(f"history: an observation is a state from 0 to {spec.size - 1}, got {history[-1]!r}")
         known = np.zeros(0) if self._features is None else self._features[int(observation[0])]
         return Situation(observation, known, mask)
+
+    def _seen(self, history: Sequence[Any] | np.ndarray) -> np.ndarray:
+        """The last observation, filled as the log was; NaN where a value is missing all the same."""
+        observation = self._columns(history[-1])
+        if self._first is None:
+            return observation
+        for earlier in reversed([self._columns(row) for row in history[:-1]] if np.isnan(observation).any() else []):
+            observation = np.where(np.isnan(observation), earlier, observation)
+        return np.where(np.isnan(observation), self._columns(self._first), observation)
+
+    def _columns(self, row: Any) -> np.ndarray:
+        """(columns,), float64, in the order of the log's."""
+        size, names = self.spec.observation.size, [name.removeprefix("o:") for name in self.spec.observation.names]
+        if not isinstance(row, Mapping):
+            found = np.asarray(row, np.float64)
+            if found.shape != (size,):
+                raise BadInput(f"history: an observation has {size} columns, got shape {found.shape}")
+            return found
+        given = {str(name).removeprefix("o:"): value for name, value in row.items()}
+        if unknown := [name for name in given if name not in names]:
+            near = get_close_matches(unknown[0].lower(), [name.lower() for name in names], 1)
+            found = [name for name in names if name.lower() in near]
+            guess = f"; did you mean {found[0]}?" if found else f"; there are: {', '.join(names)}"
+            raise BadInput(f"history: the log has no column {unknown[0]!r}{guess}")
+        return np.array([np.nan if given.get(name) is None else given[name] for name in names], np.float64)
 
     def _missing(self, situation: Situation) -> str | None:
         bad = np.flatnonzero(~np.isfinite(situation.features))

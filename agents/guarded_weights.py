@@ -23,6 +23,7 @@ def guarded_policy(
     least_probability: float = 0.01,
     named: Sequence[str] = (),
     state_features: np.ndarray | None = None,
+    first: Mapping[str, float] | None = None,
     on_veto: Callable[[Veto], None] = lambda veto: None,
 ) -> GuardedPolicy:
     """The `seed`-th training's policy, from weights with a head `guardian.*` and, of trainer `ogsrl`, `behaviour.*`.
@@ -47,7 +48,16 @@ def guarded_policy(
         checks.append(NotRare(clinician, least_probability))
     checks += [rule.bound(spec) for rule in rules]
     policy = LogPolicy(spec, weights, seeds).member(seed)
-    return GuardedPolicy(spec, policy, checks, clinician, named=named, state_features=state_features, on_veto=on_veto)
+    return GuardedPolicy(
+        spec,
+        policy,
+        checks,
+        clinician,
+        named=named,
+        state_features=state_features,
+        first=first,
+        on_veto=on_veto,
+    )
 
 
 def conditional(density: Density, spec: LogSpec) -> Act | None:

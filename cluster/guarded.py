@@ -3,7 +3,7 @@
 >>> from refork.cluster.guarded import export_guarded, load_guarded  # doctest: +SKIP
 >>> export_guarded(Path("runs/sepsis-20260101"))  # once, where the log is  # doctest: +SKIP
 >>> guarded = load_guarded(Path("runs/sepsis-20260101"), vetoes=Path("vetoes.jsonl"))  # doctest: +SKIP
->>> guarded.act(history=[[61.0, 93.0, 0.7]], logged=3)  # doctest: +SKIP
+>>> guarded.act(history=[{"HR": 61.0, "SpO2": 93.0, "lactate": 0.7}], logged=3)  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from refork.cluster.log_source import LogSource
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogSpec
+from refork.replay.formats.kinds import schema_of
+from refork.replay.formats.schema import names_column
 from refork.trainers.config import JobConfig
 
 NAME = "guarded.npz"
@@ -41,6 +43,8 @@ class Exported:
     weights: Mapping[str, np.ndarray]
     seeds: int
     state_features: np.ndarray | None
+    first: Mapping[str, float] | None
+    """Where the log was filled forward: values of what was not seen yet."""
 
 
 def export_guarded(run: Path, target: Path | None = None) -> Path:
@@ -55,7 +59,7 @@ def export_guarded(run: Path, target: Path | None = None) -> Path:
     arrays = {f"weights/{name}": array for name, array in found.weights.items()}
     if found.state_features is not None:
         arrays["state_features"] = found.state_features
-    head = json.dumps({"spec": found.spec.to_json(), "seeds": found.seeds})
+    head = json.dumps({"spec": found.spec.to_json(), "seeds": found.seeds, "first": found.first})
     partial = path.with_name(f".{path.name}.{os.getpid()}.npz")
     np.savez(partial, head=np.array(head), **arrays)  # type: ignore[arg-type]
     os.replace(partial, path)
@@ -88,6 +92,7 @@ def load_guarded(
         least_probability=least_probability,
         named=known.actions if known else (),
         state_features=exported.state_features,
+        first=exported.first,
         on_veto=(lambda veto: None) if vetoes is None else VetoFile(vetoes),
     )
 
@@ -98,7 +103,7 @@ def _read(path: Path) -> Exported:
             head: dict[str, Any] = json.loads(str(found["head"]))
             weights = {name.removeprefix("weights/"): found[name] for name in found if name.startswith("weights/")}
             features = found.get("state_features")
-        return Exported(LogSpec.from_json(head["spec"]), weights, int(head["seeds"]), features)
+        return Exported(LogSpec.from_json(head["spec"]), weights, int(head["seeds"]), features, head["first"])
     except (OSError, EOFError, ValueError, TypeError, KeyError, BadZipFile, BadInput) as error:
         raise BadInput(f"{path}: not an exported guarded policy ({error}); export the run again") from error
 
@@ -114,7 +119,18 @@ def _rebuilt(checkpoint: Path) -> Exported:
     weights = dict(trainer.weights())
     if not any(name.startswith("guardian.") for name in weights):
         weights |= _guardian(source)
-    return Exported(source.spec, weights, job.trainer.seeds, source.log.state_features)  # type: ignore[attr-defined]
+    seeds: int = job.trainer.seeds  # type: ignore[attr-defined]
+    return Exported(source.spec, weights, seeds, source.log.state_features, _first(source))
+
+
+def _first(source: LogSource) -> dict[str, float] | None:
+    """As the schema of the log's file declares it; None where nothing is filled forward."""
+    schema = None if source.env.tasks is None else schema_of(source.env.tasks, source.options.schema_file)
+    if schema is None or schema.missing.policy != "forward_fill":
+        return None
+    declared = schema.missing.first.items()
+    columns = source.spec.observation.names
+    return {name: value for pattern, value in declared for name in columns if names_column(pattern, name)}
 
 
 def _guardian(source: LogSource) -> dict[str, np.ndarray]:

@@ -47,7 +47,7 @@ def read_job(job: str, overrides: Sequence[str] = ()) -> JobConfig:
 def _placed(job: JobConfig) -> JobConfig:
     """With whole paths, so that a run is found to be what it is from any folder."""
     env, options = job.env, dict(job.env.options)
-    if isinstance(schema := options.get("schema_file"), str):
+    if isinstance(schema := options.get("schema_file"), str) and Path(schema).exists():  # else one that is shipped
         options["schema_file"] = str(Path(schema).absolute())
     tasks = None if env.tasks is None else env.tasks.absolute()
     return job.model_copy(update={"env": env.model_copy(update={"tasks": tasks, "options": options})})

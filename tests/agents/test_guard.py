@@ -182,6 +182,31 @@ def test_missing_values_get_no_recommendation() -> None:
     assert [veto.to_json()["observation"] for veto in guarded.vetoes] == [[95.0, None]]
 
 
+def test_a_situation_may_come_by_name_and_in_any_order() -> None:
+    guarded = GuardedPolicy(VECTORS, lambda seen, _allowed: np.eye(3)[(seen[:, 1] < 70).astype(int)][:, None], [], None)
+    assert guarded.act([{"o:MAP": 60.0, "o:SpO2": 95.0}]) == guarded.act([[95.0, 60.0]])
+    assert guarded.act([{"SpO2": 95.0, "MAP": 80.0}]).action == 0
+    with pytest.raises(BadInput, match=r"no column 'Map'; did you mean MAP\?"):
+        guarded.act([{"SpO2": 95.0, "Map": 80.0}])
+    with pytest.raises(BadInput, match="not a number: o:MAP"):
+        guarded.act([[95.0, 60.0], {"SpO2": 95.0}])
+
+
+def test_what_is_missing_is_filled_as_the_log_was() -> None:
+    seen: list[np.ndarray] = []
+
+    def policy(observations: np.ndarray, _allowed: np.ndarray | None) -> np.ndarray:
+        seen.append(observations[0])
+        return np.eye(3)[[0]][:, None]
+
+    guarded = GuardedPolicy(VECTORS, policy, [], None, first={"o:SpO2": 97.0})
+    guarded.act([[95.0, 60.0], {"SpO2": 90.0, "MAP": None}, {}])
+    guarded.act([[None, 60.0]])
+    np.testing.assert_array_equal(seen, [[90.0, 60.0], [97.0, 60.0]])
+    with pytest.raises(BadInput, match="not a number: o:MAP"):
+        guarded.act([{"SpO2": 95.0}])
+
+
 def test_what_cannot_be_a_situation_is_said() -> None:
     guarded = GuardedPolicy(STATES, _always(1), [], _clinician)
     with pytest.raises(BadInput, match="no observation"):

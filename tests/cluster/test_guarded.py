@@ -72,7 +72,7 @@ def test_joint_doses_are_named_by_their_levels(tmp_path: Path) -> None:
     density = fit_density(spec, np.zeros(50, np.int64), np.full((50, 1), 7), 5.0, 10, 0).arrays()
     weights = {f"weights/guardian.{name}": array for name, array in density.items()}
     policy = np.eye(25, dtype=np.float32)[None, None, 22]
-    head = json.dumps({"spec": spec.to_json(), "seeds": 1})
+    head = json.dumps({"spec": spec.to_json(), "seeds": 1, "first": None})
     np.savez(tmp_path / NAME, head=np.array(head), **{"weights/logits.table.rows": policy}, **weights)  # type: ignore[arg-type]
     decision = load_guarded(tmp_path / NAME).act([0])
     assert (decision.recommended, decision.action) == (22, 7)
@@ -92,3 +92,51 @@ def test_what_is_no_exported_policy_is_said(content: bytes, tmp_path: Path) -> N
 def test_vetoes_need_a_place(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be written"):
         VetoFile(tmp_path / "nowhere" / "vetoes.jsonl")
+
+
+def test_a_table_that_was_filled_forward_is_filled_when_deciding(tmp_path: Path) -> None:
+    """The whole path of a user: a row of the table as it stands there, values missing."""
+    rows = ["traj,step,SpO2,HR,dose,reward"]
+    for patient in range(40):
+        for t, rate in enumerate((80, "", "", "")):
+            rows.append(f"{patient},{t},{90 + (patient + t) % 9},{rate},{(patient + t) % 2},{patient % 2}")
+    (tmp_path / "mine.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "mine.schema.toml").write_text(
+        """
+        [columns]
+        episode = "traj"
+        patient = "traj"
+        step = "step"
+        observations = ["SpO2", "HR"]
+        actions = ["dose"]
+        reward = "reward"
+        [action]
+        kind = "discrete"
+        counts = [2]
+        [episode]
+        end = "terminated"
+        [time]
+        unit = "hour"
+        [reward]
+        text = "none"
+        [missing]
+        policy = "forward_fill"
+        first = { HR = 75.0 }
+        """
+    )
+    job = JobConfig.model_validate(
+        {
+            "runs": tmp_path / "runs",
+            "env": {"id": "refork/Logs-v0", "tasks": tmp_path / "mine.csv"},
+            "agent": {"options": {"hidden": [16]}},
+            "trainer": {"kind": "cql", "updates": 1, "steps_per_update": 5, "batch": 32},
+            "tracking": {"wandb": "off"},
+        }
+    )
+    run = create(job)
+    train(prepare(job), run, Silent())
+    exported = export_guarded(run.path)
+    for where in (run.path, exported):
+        guarded = load_guarded(where)
+        assert guarded.act([{"SpO2": 94}]) == guarded.act([[94.0, 75.0]])
+        assert guarded.act([{"SpO2": 94, "HR": 81}, {"SpO2": 92}]) == guarded.act([[92.0, 81.0]])

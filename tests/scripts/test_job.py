@@ -146,7 +146,13 @@ def test_a_key_of_another_algorithm_is_named_as_such(tmp_path: Path) -> None:
         read_job("sepsis_small", ["--seeds", "3"])
 
 
-def test_paths_are_whole_so_that_a_run_is_found_from_any_folder(tmp_path: Path) -> None:
+def test_paths_are_whole_so_that_a_run_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.toml").touch()
     job = read_job("cohort_small", ["--env.tasks", "cohort.csv", "--env.options.schema_file", "s.toml"])
-    assert job.env.tasks == Path.cwd() / "cohort.csv"
-    assert job.env.options["schema_file"] == str(Path.cwd() / "s.toml")
+    assert job.env.tasks == tmp_path / "cohort.csv"
+    assert job.env.options["schema_file"] == str(tmp_path / "s.toml")
+    shipped = read_job("cohort_small", ["--env.options.schema_file", "mimic_sepsis"])
+    assert shipped.env.options["schema_file"] == "mimic_sepsis"
