@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from refork.replay.transitions import Transitions, digest
+from refork.replay.ope.weights import LEAST_ESS
+from refork.replay.transitions import Transitions, digest, split_by_patient
 
 QUANTILES = ("min", "p25", "median", "p75", "max")
 WILD = 1e6
 BLOCK = 1 << 18
+MOST_ROWS = 1_000_000
+"""Quantiles of features are those of at most so many rows, evenly spaced."""
+SPLIT = (0.7, 0.15, 0.15)
+"""The default shares of patients to train, validate and hold out (`env.options.fractions`)."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,19 @@ class DataCard:
     """Observations that the file left empty, by column."""
     missing_policy: str
     features: Mapping[str, Mapping[str, float]]
-    """Per observed feature: min, mean, sd, max."""
+    """Per observed feature, filled in as declared: quantiles, mean, sd.
+
+    And `missing`: the share of rows that lacked it, where that is known.
+    """
+    split: Mapping[str, int]
+    """Episodes to train, validate and hold out, by the default split."""
     warnings: list[str]
 
 
 def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCard:
     """Of a log that was read from `source`; `notes` are those of its reading ({} when it was not converted)."""
-    features, actions, patients = _features(log), _actions(log), len(np.unique(log.patients))
+    features, actions, patients = _features(log, notes), _actions(log), len(np.unique(log.patients))
+    split = _split(log)
     known = sum(int(np.isfinite(part).sum()) for part in _blocks(log.behaviour)) / len(log)
     dt = np.asarray(log.dt)
     return DataCard(
@@ -67,7 +78,13 @@ def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCa
         missing=dict(notes.get("missing", {})),
         missing_policy=str(notes.get("missing_policy", "")),
         features=features,
-        warnings=[*_log_warnings(log, actions, patients), *_feature_warnings(features), *_note_warnings(notes)],
+        split=split,
+        warnings=[
+            *_log_warnings(log, actions, patients),
+            *_split_warnings(log, patients, split["held out"]),
+            *_feature_warnings(features),
+            *_note_warnings(notes),
+        ],
     )
 
 
@@ -104,7 +121,12 @@ def _rewards(log: Transitions) -> dict[str, Any]:
     }
 
 
-def _features(log: Transitions) -> dict[str, dict[str, float]]:
+def _split(log: Transitions) -> dict[str, int]:
+    parts = split_by_patient(log, SPLIT, 0)
+    return dict(zip(("train", "validation", "held out"), map(len, parts), strict=True))
+
+
+def _features(log: Transitions, notes: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     spec = log.spec.observation
     if spec.kind == "states":
         counts = np.bincount(np.asarray(log.observations).ravel(), minlength=spec.size)
@@ -119,9 +141,21 @@ def _features(log: Transitions) -> dict[str, dict[str, float]]:
         low, high = np.minimum(low, rows.min(0)), np.maximum(high, rows.max(0))
     mean = total / count
     sd = np.sqrt(np.maximum(square / count - mean**2, 0))
-    columns = np.stack([low + shift, mean + shift, sd, high + shift], 1).tolist()
+    columns = np.stack([low + shift, *_middle(log.observations, spec.size), high + shift, mean + shift, sd], 1).tolist()
     names = spec.names or tuple(f"feature {k}" for k in range(spec.size))
-    return {n: dict(zip(("min", "mean", "sd", "max"), c, strict=True)) for n, c in zip(names, columns, strict=True)}
+    found = {n: dict(zip((*QUANTILES, "mean", "sd"), c, strict=True)) for n, c in zip(names, columns, strict=True)}
+    missing = notes.get("missing", {})
+    if notes and missing.keys() <= found.keys():  # else the schema renamed columns
+        for name, values in found.items():
+            values["missing"] = missing.get(name, 0) / notes["rows"]
+    return found
+
+
+def _middle(observations: np.ndarray, size: int) -> np.ndarray:
+    """(3, F): p25, median, p75."""
+    step = -(-len(observations) // MOST_ROWS)
+    # (n, ...) -> (n', F)
+    return np.quantile(np.asarray(observations[::step]).reshape(-1, size), (0.25, 0.5, 0.75), axis=0)
 
 
 def _log_warnings(log: Transitions, actions: Mapping[str, Any], patients: int) -> list[str]:
@@ -143,6 +177,15 @@ def _log_warnings(log: Transitions, actions: Mapping[str, Any], patients: int) -
     if patients < 3:
         found.append("fewer than 3 patients: no split by patient is possible")
     return found
+
+
+def _split_warnings(log: Transitions, patients: int, held_out: int) -> list[str]:
+    if patients < 3 or held_out >= LEAST_ESS:
+        return []
+    return [
+        f"{held_out} of {log.episodes} episodes are held out by default: no estimate by weights can be supported, as "
+        f"each needs an effective sample of {LEAST_ESS:g} of them; log {LEAST_ESS / SPLIT[2]:g} or more"
+    ]
 
 
 def _feature_warnings(features: Mapping[str, Mapping[str, float]]) -> list[str]:

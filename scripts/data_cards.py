@@ -12,11 +12,14 @@ from typing import Any
 
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.envs.home import check_writable
-from refork.replay.data_card import DataCard, data_card
+from refork.replay.data_card import SPLIT, DataCard, data_card
 from refork.replay.formats.kinds import check_new, native_of
 from refork.replay.transitions import load, notes_of
 from rich.console import Console
 from rich.table import Table
+
+SHOWN = 16
+"""Features in the printed card."""
 
 
 def card_of(file: Path, schema: Path | None) -> tuple[DataCard, frozenset[str]]:
@@ -84,6 +87,8 @@ def show(card: DataCard) -> None:
         table.add_row(name, text)
     console.print(table)
     console.print(_actions(card))
+    if "states" not in card.features:
+        console.print(_features(card))
     for warning in card.warnings:
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
 
@@ -102,8 +107,9 @@ def _lines(card: DataCard) -> list[tuple[str, str]]:
         ("", f"{rewards['min']:g} to {rewards['max']:g}, {rewards['other than 0']:.1%} other than 0"),
         ("returns", f"mean {rewards['mean return']:.4f}, sd {rewards['sd of returns']:.4f} (undiscounted)"),
         ("behaviour", f"probability known for {card.behaviour_known:.1%} of the decisions"),
-        ("features", _features(card.features)),
+        ("features", _count(card.features)),
         ("missing", _missing(card)),
+        ("default split", _split(card.split)),
         ("cohort hash", card.content[:16]),
     ]
 
@@ -112,10 +118,15 @@ def _quantiles(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {values[name]:g}" for name in ("min", "p25", "median", "p75", "max"))
 
 
-def _features(features: Mapping[str, Mapping[str, float]]) -> str:
+def _split(split: Mapping[str, int]) -> str:
+    shares = ", ".join(f"{share:g}" for share in SPLIT)
+    return f"{', '.join(f'{count:,} {name}' for name, count in split.items())} (episodes; {shares} by patient)"
+
+
+def _count(features: Mapping[str, Mapping[str, float]]) -> str:
     if "states" in features:
         return f"{features['states']['seen']:g} of {features['states']['declared']:g} states seen"
-    return f"{len(features)}: {', '.join(features)}"
+    return str(len(features))
 
 
 def _missing(card: DataCard) -> str:
@@ -125,6 +136,31 @@ def _missing(card: DataCard) -> str:
     total = sum(card.missing.values())
     shown = ", ".join(f"{name} {count:,}" for name, count in worst[:5])
     return f"{total:,} values in {len(worst)} columns ({card.missing_policy}): {shown}"
+
+
+def _features(card: DataCard) -> Table:
+    """All, or the `SHOWN` with the farthest extremes."""
+    masks = "m:" if card.missing_policy == "mask" else None
+    features = {name: seen for name, seen in card.features.items() if masks is None or not name.startswith(masks)}
+    shown = sorted(features, key=lambda name: -_extreme(features[name]))[:SHOWN] if len(features) > SHOWN else features
+    title = "Features"
+    if len(shown) < len(features):
+        title += f": {SHOWN} of {len(features)}, farthest extremes first (all: --out FILE)"
+    table = Table(title=title, title_justify="left")
+    table.add_column("feature", overflow="fold")
+    for name in ("min", "median", "max", "missing"):
+        table.add_column(name, justify="right")
+    for name in shown:
+        seen = features[name]
+        missing = f"{seen['missing']:.1%}" if "missing" in seen else ""
+        table.add_row(name, *(f"{seen[key]:.4g}" for key in ("min", "median", "max")), missing)
+    return table
+
+
+def _extreme(seen: Mapping[str, float]) -> float:
+    """How far the farthest value lies from the median, in widths of the middle half (where that has none: in sd)."""
+    width = seen["p75"] - seen["p25"] or seen["sd"]
+    return max(seen["max"] - seen["median"], seen["median"] - seen["min"]) / width if width else 0.0
 
 
 def _actions(card: DataCard) -> Table:

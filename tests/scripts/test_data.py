@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -51,8 +52,24 @@ def test_a_cohort_is_checked_and_its_card_written(cohort: Path) -> None:
     assert (card["patients"], card["episodes"], card["behaviour_known"]) == (60, 60, 1)
     assert card["missing"]["o:BUN"] > 0
     assert "60 terminated, 0 truncated" in done.stdout
+    assert "42 train, 9 validation, 9 held out" in done.stdout
+    assert "warning: 9 of 60 episodes are held out by default: no estimate by weights" in done.stdout
     assert card["content"][:16] in done.stdout
     assert max(len(line) for line in done.stdout.splitlines() if not line.startswith("warning")) <= 120
+
+
+def test_a_heart_rate_of_9000_is_seen_first(cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header, *lines = [line.split(",") for line in (cohort / "c.csv").read_text().splitlines()]
+    lines[6][header.index('"o:HR"')] = "9000"
+    (tmp_path / "c.csv").write_text("\n".join(",".join(row) for row in (header, *lines)))
+    shutil.copy(cohort / "c.schema.toml", tmp_path)
+    assert main(["data", "check", str(tmp_path / "c.csv"), "--out", str(tmp_path / "card.json")]) == 0
+    said = capsys.readouterr().out
+    assert "Features: 16 of 48, farthest extremes first" in said
+    rows = [line.split() for line in said.splitlines() if line.startswith("│ o:")]
+    assert len(rows) == 16
+    assert (rows[0][1], rows[0][7]) == ("o:HR", "9000")
+    assert len(json.loads((tmp_path / "card.json").read_text())["features"]) == 48
 
 
 @pytest.mark.parametrize(("kind", "name"), [("native", "n"), ("parquet", "n.parquet"), ("d4rl", "n.hdf5")])
@@ -144,7 +161,10 @@ def test_a_converted_log_keeps_what_was_missing(tmp_path: Path, capsys: pytest.C
     path = files.write(tmp_path, rows, declared=files.schema(missing='policy = "mask"'))
     assert main(["data", "convert", str(path), str(tmp_path / "log")]) == 0
     assert main(["data", "check", str(tmp_path / "log")]) == 0
-    assert "1 values in 1 columns (mask): o:map 1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 values in 1 columns (mask): o:map 1" in said
+    assert "16.7%" in said
+    assert "m:map" not in said
 
 
 def test_a_job_on_a_broken_log_folder_is_refused(tmp_path: Path) -> None:
