@@ -47,6 +47,8 @@ class DataCard:
 
     And `missing`: the share of rows that lacked it, where that is known.
     """
+    units: Mapping[str, str]
+    """Of features, where the schema declares them."""
     split: Mapping[str, int]
     """Episodes to train, validate and hold out, by the default split."""
     warnings: list[str]
@@ -78,6 +80,7 @@ def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCa
         missing=dict(notes.get("missing", {})),
         missing_policy=str(notes.get("missing_policy", "")),
         features=features,
+        units=dict(notes.get("units", {})),
         split=split,
         warnings=[
             *_log_warnings(log, actions, patients),

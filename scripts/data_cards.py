@@ -148,12 +148,15 @@ def _features(card: DataCard) -> Table:
         title += f": {SHOWN} of {len(features)}, farthest extremes first (all: --out FILE)"
     table = Table(title=title, title_justify="left")
     table.add_column("feature", overflow="fold")
+    if card.units:
+        table.add_column("unit", overflow="fold")
     for name in ("min", "median", "max", "missing"):
         table.add_column(name, justify="right")
     for name in shown:
         seen = features[name]
         missing = f"{seen['missing']:.1%}" if "missing" in seen else ""
-        table.add_row(name, *(f"{seen[key]:.4g}" for key in ("min", "median", "max")), missing)
+        unit = [card.units.get(name, "")] if card.units else []
+        table.add_row(name, *unit, *(f"{seen[key]:.4g}" for key in ("min", "median", "max")), missing)
     return table
 
 

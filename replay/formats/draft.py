@@ -62,9 +62,10 @@ def _columns(columns: Sequence[str]) -> list[str]:
         known if probability else f"# {known}, or behaviour_log_probability",
         _unused("allowed", ["ok:*"], "0 or 1 for every action of every decision maker; left out: all are allowed"),
         "",
-        "# [observation]  # left out: a number per column",
-        _unused("kind", "states", "the one observation column numbers a state"),
+        "# [observation]",
+        _unused("kind", "states", "the one observation column numbers a state; left out: each holds a measurement"),
         _unused("size", 750, "how many states there are"),
+        f'# units = {{{json.dumps(_example(columns))} = "mmol/L"}}  # of measurements, for the data card',
     ]
 
 
@@ -90,7 +91,6 @@ def _action(columns: Sequence[str], first: FirstRows) -> list[str]:
 
 
 def _rest(columns: Sequence[str]) -> list[str]:
-    seen = ["lactate", *_named(columns, "o:")][-1]
     return [
         "",
         "[episode]",
@@ -109,7 +109,7 @@ def _rest(columns: Sequence[str]) -> list[str]:
         "# [missing]  # left out: an empty observation is refused",
         _unused("policy", "forward_fill", "the last value of the episode; mask: that, and a column that says so"),
         "# [missing.first]  # where an episode has none yet",
-        f"# {json.dumps(seen)} = 2.0",
+        f"# {json.dumps(_example(columns))} = 2.0",
     ]
 
 
@@ -122,6 +122,10 @@ def _line(key: str, value: str | list[str], help_text: str) -> str:
 
 def _unused(key: str, value: object, help_text: str) -> str:
     return f"# {key} = {json.dumps(value, ensure_ascii=False)}  # {help_text}"
+
+
+def _example(columns: Iterable[str]) -> str:
+    return ["lactate", *_named(columns, "o:")][-1]
 
 
 def _named(columns: Iterable[str], prefix: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import MutableMapping, Sequence
 
 import numpy as np
 from refork.envs.forkable import BadInput
-from refork.replay.formats.schema import Missing, names_column
+from refork.replay.formats.schema import Missing, names_column, nearest
 from refork.replay.validation import Place, check_finite
 
 
@@ -19,7 +19,7 @@ class MissingValues:
         for pattern, value in declared.first.items():
             found = [k for k, name in enumerate(columns) if names_column(pattern, name)]
             if not found:
-                raise BadInput(f"schema: missing.first: no observation column {pattern!r}")
+                raise BadInput(f"schema: missing.first: no observation column {pattern!r}; {nearest(pattern, columns)}")
             self._first[found] = value
 
     def fill(

@@ -49,6 +49,8 @@ def write_native(opened: Opened, folder: Path) -> None:
     """Convert to a log folder, whole or not at all. Raises BadInput at the first fault of the file."""
     place = Place(str(opened.path), opened.first, opened.unit, opened.header)
     assembler = Assembler(opened.schema, opened.names, place)
+    seen = opened.schema.observation
+    units = seen.units_of(seen.names or opened.names.observations, str(opened.path))
     with LogWriter(folder, assembler.spec) as writer:
         count = 0
         for piece in opened.pieces(assembler):
@@ -59,4 +61,4 @@ def write_native(opened: Opened, folder: Path) -> None:
                 f"{opened.path}: no decisions in {assembler.notes.rows} rows; there is nothing to learn from"
             )
         writer.patient_names = assembler.patient_names
-        writer.notes = {**asdict(assembler.notes), "missing_policy": opened.schema.missing.policy}
+        writer.notes = {**asdict(assembler.notes), "missing_policy": opened.schema.missing.policy, "units": units}

@@ -63,13 +63,25 @@ class Observation(_Section):
     """Of states: how many there are."""
     names: list[str] = Field(default_factory=list)
     """Of the features, for files without column names."""
+    units: dict[str, str] = Field(default_factory=dict)
+    """Of the features, for the data card; `*` stands for any text."""
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Observation:
-        unused = "size" if self.kind == "vector" else "names"
-        if getattr(self, unused):
-            raise ValueError(f"{unused} says nothing about observations of kind {self.kind}; leave it out")
+        for unused in ("size",) if self.kind == "vector" else ("names", "units"):
+            if getattr(self, unused):
+                raise ValueError(f"{unused} says nothing about observations of kind {self.kind}; leave it out")
         return self
+
+    def units_of(self, features: Sequence[str], where: str) -> dict[str, str]:
+        """Feature -> unit, where one is declared. Raises BadInput when one is declared of no feature."""
+        found: dict[str, str] = {}
+        for pattern, unit in self.units.items():
+            named = [name for name in features if names_column(pattern, name)]
+            if not named:
+                raise BadInput(f"{where}: observation.units: no feature {pattern!r}; {nearest(pattern, features)}")
+            found |= dict.fromkeys(named, unit)
+        return found
 
 
 class Action(_Section):
@@ -233,17 +245,20 @@ def names_column(pattern: str, column: str) -> bool:
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), column, re.DOTALL) is not None
 
 
+def nearest(name: str, columns: Sequence[str]) -> str:
+    """A hint for a name that is none of these columns."""
+    near = get_close_matches(name, columns, 1)
+    return f"{f'did you mean {near[0]!r}? ' if near else ''}the file has: {', '.join(columns)}"
+
+
 def matching(patterns: Sequence[str], columns: Sequence[str], key: str, file: str) -> list[str]:
     """Columns that the patterns name, pattern by pattern, in the order of the file. Raises BadInput: none do."""
     found: list[str] = []
     for pattern in patterns:
         names = [c for c in columns if names_column(pattern, c) and c not in found]
         if not names:
-            near = get_close_matches(pattern, columns, 1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
             raise BadInput(
-                f"{file}: column {pattern!r} is missing (schema: columns.{key}); {guess}"
-                f"the file has: {', '.join(columns)}"
+                f"{file}: column {pattern!r} is missing (schema: columns.{key}); {nearest(pattern, columns)}"
             )
         found += names
     return found

@@ -167,6 +167,16 @@ def test_a_converted_log_keeps_what_was_missing(tmp_path: Path, capsys: pytest.C
     assert "m:map" not in said
 
 
+def test_units_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    units = "[observation.units]\n'o:m*' = 'mmHg'\n[time]"
+    path = files.write(tmp_path, declared=files.schema().replace("[time]", units))
+    assert main(["data", "convert", str(path), str(tmp_path / "log")]) == 0
+    assert main(["data", "check", str(tmp_path / "log")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("│ o:")]
+    assert rows[0] == ["│", "o:map", "│", "mmHg", "│", "60", "│", "75", "│", "81", "│", "0.0%", "│"]
+    assert rows[1][3] == "│"
+
+
 def test_a_job_on_a_broken_log_folder_is_refused(tmp_path: Path) -> None:
     log = log_for("discrete")
     log.observations[7, 1] = float("nan")

@@ -153,6 +153,12 @@ def test_a_ragged_row_is_named(tmp_path: Path) -> None:
         ('"r:reward"', '"*:*a*"', "names .*; name one of them"),
         ("[missing]", '[missing]\npolicy = "mask"\nfirst = {"o:no" = 1}', "no observation column 'o:no'"),
         ("[missing]", '[missing]\nfirst = {"o:map" = 1}', "first says nothing when missing values are refused"),
+        (
+            "[missing]",
+            "[observation]\nunits = {'o:mapp' = 'mmHg'}",
+            r"units: no feature 'o:mapp'; did you mean 'o:map'\?",
+        ),
+        ("[missing]", "[observation]\nkind = 'states'\nsize = 90\nunits = {a = 'b'}", "units says nothing about"),
         ("[missing]", "[observation]\nsize = 2", "size says nothing about observations of kind vector"),
         ("counts = [5, 3]", "counts = [5, 3]\nagents = 2", "agents says nothing about discrete actions"),
         ("counts = [5, 3]", 'counts = [5, 3]\nnames = ["iv"]', "names: found 1, expected one per decision maker: 2"),

@@ -66,7 +66,7 @@ def test_every_example_can_be_used() -> None:
     lines = [line.removeprefix("# ") for line in text.splitlines()[2:]]
     data = tomllib.loads("\n".join(line for line in lines if not line.startswith("counts")))
     data["action"] = {"kind": "continuous", "low": data["action"]["low"], "high": data["action"]["high"]}
-    assert data["observation"] == {"kind": "states", "size": 750}
+    assert data.pop("observation") == {"kind": "states", "size": 750, "units": {"o:lactate": "mmol/L"}}
     data["episode"]["end"] = "column"
     assert data["missing"] == {"policy": "forward_fill", "first": {"o:lactate": 2.0}}
     assert Schema.model_validate(data).missing.first == {"o:lactate": 2.0}
