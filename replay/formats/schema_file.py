@@ -25,8 +25,10 @@ def read_schema(path: Path) -> Schema:
         raise BadInput(f"{path}: not TOML: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path}: not TOML: {error}{_quotes(text, str(error))}") from error
+    if not data:
+        raise BadInput(f"{path}: declares nothing; where there is no schema, `refork data check` prints a draft of one")
     if still := list(_open(data)):
-        raise BadInput(f"{path}: still {OPEN}: {', '.join(still)}; fill in every one, or leave the line out")
+        raise BadInput(f"{path}: still {OPEN}: {', '.join(still)}; fill in every one")
     try:
         return Schema.model_validate(data)
     except ValidationError as error:

@@ -180,6 +180,11 @@ def test_truncated_parquet_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
+def test_an_empty_schema_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"small\.schema\.toml: declares nothing; where there is no schema, `refork data"):
+        read(write(tmp_path, declared="# nothing yet\n"))
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_corruption_ends_without_a_place(data: st.DataObject) -> None:
