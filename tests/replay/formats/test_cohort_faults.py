@@ -181,7 +181,7 @@ def test_truncated_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_schema_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"small\.schema\.toml: declares nothing; where there is no schema, `refork data"):
+    with pytest.raises(BadInput, match=r"small\.schema\.toml: declares nothing; where there is no schema"):
         read(write(tmp_path, declared="# nothing yet\n"))
 
 
