@@ -88,9 +88,7 @@ def show(cell: Cell, row: Mapping[str, Sequence[float]], details: Mapping[str, M
 
 
 def main() -> None:
-    asked = parser(__doc__, "seeds", "small logs, short trainings, 2 of them: minutes")
-    asked.add_argument("--done", action="store_true", help="report on what DIR holds, and run nothing")
-    options = parsed(asked, "seeds")
+    options = parsed(parser(__doc__, "seeds", "small logs, short trainings, 2 of them: minutes"), "seeds")
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         result = study(options, pool)
     report(result, options.out, draw)

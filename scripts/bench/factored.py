@@ -8,7 +8,7 @@ cohort. `unseen`: share of joint actions recommended in the situations of the lo
 actions, is under the 5th percentile of the logged decisions' own. `departure`: D_CQL of one channel at a time and of
 all together, against a clone of the clinicians. Intervals: interquartile mean over logs, 95 % bootstrap.
 
-    python scripts/bench/factored.py [--quick] [--logs 5] [--processes 2] [--work DIR] [--out FILE]
+    python scripts/bench/factored.py [--quick] [--logs 5] [--processes 2] [--work DIR] [--done] [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -30,7 +30,7 @@ from refork.cluster.log_source import LogSource
 from refork.envs.log_spec import Act, ActionSpec
 from refork.replay.support import ood_share
 from refork.replay.transitions import Transitions
-from refork.scripts.bench.kept import kept
+from refork.scripts.bench.kept import is_kept, kept
 from refork.scripts.bench.multi_agent_runs import DEPARTURES, departure
 from refork.scripts.bench.studies import Settings, choice, interval, parsed, parser, report, trained
 from refork.trainers.config import JobConfig, trainer_config_class
@@ -151,7 +151,11 @@ def known(cell: Cell) -> dict[str, float]:
 def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, Any]:
     """All cells; each is told as it is finished."""
     asked = (options.logs, options.quick)
-    waiting = [(c, {m: pool.submit(learnt, options.work, c, m, *asked) for m in METHODS}) for c in CELLS]
+    waiting = [
+        (c, {m: pool.submit(learnt, options.work, c, m, *asked) for m in METHODS})
+        for c in CELLS
+        if not options.done or all(_finished(options, c, m) for m in METHODS)
+    ]
     result: dict[str, Any] = {"study": "factored"}
     details: dict[str, dict[str, Any]] = {"truth": {}, "chosen": {}, **{name: {} for name in METRICS[1:]}}
     for cell, futures in waiting:
@@ -164,6 +168,10 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
         show(cell.name, result[cell.name])
         show("  unseen", details["unseen"][cell.name])
     return result | details | {"logs": options.logs}
+
+
+def _finished(options: argparse.Namespace, cell: Cell, method: str) -> bool:
+    return all(is_kept(options.work, f"{cell.name}-{method}-{seed}") for seed in range(options.logs))
 
 
 def show(name: str, row: Mapping[str, Sequence[float]]) -> None:

@@ -8,7 +8,7 @@ is not judged. OOD share: recommendations, in situations that the policy itself 
 density in the log's training part is under the 5th percentile of the logged decisions' own. Violations: share of the
 situations reached with SpO2 < 92 %, or urine < 0.5 mL/kg/h. Intervals: interquartile mean, bootstrap over logs, 95 %.
 
-    python scripts/bench/guarded.py [--quick] [--logs 5] [--work DIR] [--out FILE] [--cells ...]
+    python scripts/bench/guarded.py [--quick] [--logs 5] [--work DIR] [--done] [--out FILE] [--cells ...]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -19,7 +19,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refork.scripts.bench.guarded_runs import CELLS, METRICS, Cell, chosen, judged, known
+from refork.scripts.bench.guarded_runs import CELLS, METRICS, Cell, chosen, is_judged, judged, known
 from refork.scripts.bench.studies import Settings, interval, parsed, parser, report
 
 LIMITS = (
@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         rows: dict[str, dict[str, list[float]]] = {}
         parts["truth"][cell.name] = known(options.work, cell)
         for method in options.methods:
+            if options.done and not all(is_judged(options.work, cell, method, log) for log in range(options.logs)):
+                continue
             kind, fixed, tried = setting(cell, method, options.quick)
             best = chosen(options.work, cell, method, (kind, fixed, tried), options.quick)
             parts["chosen"].setdefault(cell.name, {})[method] = best

@@ -16,7 +16,7 @@ from refork.envs.clinical import icu_sepsis
 from refork.envs.clinical.cohort import simulate
 from refork.envs.log_spec import Act, column_number
 from refork.replay.support import SAFETY, ood_share
-from refork.scripts.bench.kept import kept
+from refork.scripts.bench.kept import is_kept, kept
 from refork.scripts.bench.studies import Settings, choice, trained
 from refork.trainers.config import JobConfig, trainer_config_class
 from refork.trainers.fqe_stack import NetworkSettings
@@ -97,6 +97,11 @@ def judged(work: Path, cell: Cell, method: str, asked: Method, log_seed: int, qu
         return measured(source, act, log_seed) | {"cpu_s": spent}
 
     return dict(kept(work, f"{cell.name}-{method}-{log_seed}", judge))
+
+
+def is_judged(work: Path, cell: Cell, method: str, log_seed: int) -> bool:
+    """`judged` is done."""
+    return is_kept(work, f"{cell.name}-{method}-{log_seed}")
 
 
 def known(work: Path, cell: Cell) -> dict[str, dict[str, float]]:

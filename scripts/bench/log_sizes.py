@@ -6,7 +6,7 @@ chosen from the log alone: by cross-validation over patients (pvi), or as the se
 Q evaluation, cross-fitted by patient, gives it on a log that is not judged (all others, as many settings each).
 Each log is another draw of episodes. Trainers of several decision makers learn fluids and vasopressors as two.
 
-    python scripts/bench/log_sizes.py [--quick] [--logs 5] [--processes 2] [--work DIR] [--out FILE]
+    python scripts/bench/log_sizes.py [--quick] [--logs 5] [--processes 2] [--work DIR] [--done] [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from refork.cluster.log_source import LogSource
 from refork.envs.clinical.icu_sepsis import IcuSepsis
-from refork.scripts.bench.kept import kept
+from refork.scripts.bench.kept import is_kept, kept
 from refork.scripts.bench.studies import Settings, choice, interval, parsed, parser, report, trained
 from refork.trainers.config import JobConfig, trainer_config_class
 
@@ -129,7 +129,7 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
         size: {
             m: pool.submit(learnt, options.work, m, size, options.logs, options.quick)
             for m in options.methods
-            if size <= LARGEST.get(m, size)
+            if size <= LARGEST.get(m, size) and not (options.done and _unfinished(options, m, size))
         }
         for size in sizes
     }
@@ -148,6 +148,10 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
         show(f"{size} episodes", row)
         show("  pvi over", details["over_baselines"][f"{size}"])
     return result | details | {"logs": options.logs, "planned_logs": logs}
+
+
+def _unfinished(options: argparse.Namespace, method: str, size: int) -> bool:
+    return not all(is_kept(options.work, f"{method}-{size}-{seed}") for seed in range(options.logs))
 
 
 def truths() -> dict[str, float]:

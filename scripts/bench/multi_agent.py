@@ -7,7 +7,7 @@ simulator. On Equal Line an agent sees its place among its neighbours, not all p
 mean over training seeds, 95 % bootstrap. D_CQL is measured between the learnt policies and a clone of the log's
 behaviour. `gap` is what CFCQL is ahead of each other method.
 
-    python scripts/bench/multi_agent.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--out FILE]
+    python scripts/bench/multi_agent.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--done] [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from refork.scripts.bench.multi_agent_plot import QUALITIES, draw
-from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, chosen, judged, known
+from refork.scripts.bench.multi_agent_runs import DEPARTURES, Cell, chosen, is_judged, judged, known
 from refork.scripts.bench.studies import Settings, interval, parsed, parser, report
 from refork.trainers.fqe_stack import NetworkSettings
 from refork.trainers.stats import iqm, stratified_bootstrap
@@ -84,6 +84,7 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
     waiting = {
         cell: {method: pool.submit(run, options.work, cell, method, *shared) for method in TRIED}
         for cell in cells(options.quick)
+        if not options.done or all(is_judged(options.work, cell, method) for method in TRIED)
     }
     result: dict[str, Any] = {"study": "multi_agent"}
     details: dict[str, Any] = {"truth": {}, "chosen": {}, "d_cql": {}, "gap": {}, "returns": {}}

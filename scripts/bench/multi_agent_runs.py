@@ -15,7 +15,7 @@ from refork.cluster.log_source import LogSource
 from refork.envs.log_spec import Act
 from refork.envs.multi.skill import SkilledSimulator
 from refork.replay.transitions import Transitions
-from refork.scripts.bench.kept import kept
+from refork.scripts.bench.kept import is_kept, kept
 from refork.scripts.bench.studies import Settings, choice, trained
 from refork.trainers.cfcql.loss import counterfactual_divergence, joint_divergence
 from refork.trainers.config import JobConfig, trainer_config_class
@@ -90,6 +90,11 @@ def judged(work: Path, cell: Cell, method: str, settings: Settings, seeds: int) 
         )
 
     return dict(kept(work, f"{cell.name}/{method}/judged", judge))
+
+
+def is_judged(work: Path, cell: Cell, method: str) -> bool:
+    """`judged` is done."""
+    return is_kept(work, f"{cell.name}/{method}/judged")
 
 
 def departure(log: Transitions, acts: Sequence[Act], clone: Act) -> dict[str, float]:

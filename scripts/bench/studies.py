@@ -73,6 +73,7 @@ def parser(doc: str | None, repeated: str, quick: str, parallel: bool = True) ->
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--quick", action="store_true", help=quick)
     made.add_argument(f"--{repeated}", type=int, default=0, help="default: 5, quick 2")
+    made.add_argument("--done", action="store_true", help="report on what DIR holds, and run nothing")
     if parallel:
         made.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     made.add_argument("--work", type=Path, default=None, help="folder for what is done; default: a temporary one")
