@@ -164,8 +164,8 @@ class GuardedPolicy:
         given = {str(name).removeprefix("o:"): value for name, value in row.items()}
         if unknown := [name for name in given if name not in names]:
             near = get_close_matches(unknown[0].lower(), [name.lower() for name in names], 1)
-            found = [name for name in names if name.lower() in near]
-            guess = f"; did you mean {found[0]}?" if found else f"; there are: {', '.join(names)}"
+            meant = [name for name in names if name.lower() in near]
+            guess = f"; did you mean {meant[0]}?" if meant else f"; there are: {', '.join(names)}"
             raise BadInput(f"history: the log has no column {unknown[0]!r}{guess}")
         return np.array([np.nan if given.get(name) is None else given[name] for name in names], np.float64)
 

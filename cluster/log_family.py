@@ -52,14 +52,14 @@ class LogFamily:
         return {"trajectories": 0.0, "steps": 0.0, "steps_executed": 0.0}
 
     def headline(self, rows: Sequence[Mapping[str, float]]) -> list[str]:
-        """Latest loss and validation value."""
+        """Latest loss and validation value; which costs are above what they may be."""
         names = [name for name in (rows[-1] if rows else {}) if name.endswith("/total")]
         parts = [f"{name.removeprefix('loss/').removesuffix('/total')} loss {rows[-1][name]:.4g}" for name in names]
         if judged := [row["validation/true_value"] for row in rows if "validation/true_value" in row]:
             parts.append(f"true value {judged[-1]:.4f}")
         elif judged := [row["validation/fqe"] for row in rows if "validation/fqe" in row]:
             parts.append(f"value {judged[-1]:.4f} by FQE")
-        return parts
+        return parts + _over_budget(rows[-1] if rows else {})
 
     def evaluator(self, collector: GroupCollector) -> LogEvaluator:
         return LogEvaluator(self.source, self._job.trainer.seeds)  # type: ignore[attr-defined]
@@ -77,6 +77,13 @@ class LogFamily:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _over_budget(row: Mapping[str, float]) -> list[str]:
+    costs = [name.removeprefix("cost/") for name in row if name.startswith("cost/")]
+    over = [name for name in costs if row[f"cost/{name}"] > row[f"budget/{name}"]]
+    told = (f"{name} {row[f'cost/{name}']:.3f} of {row[f'budget/{name}']:.3f}" for name in over)
+    return ["over budget: " + ", ".join(told)] if over else []
 
 
 class LogNote:

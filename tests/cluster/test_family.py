@@ -33,3 +33,11 @@ def test_a_family_gives_what_its_trainers_learn_from(env: str, kind: str, experi
 def test_what_does_not_fit_is_one_line(env: str, kind: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         open_family(_job(env, kind))
+
+
+def test_a_guarded_run_says_which_costs_are_over_their_budget() -> None:
+    from refork.cluster.log_family import LogFamily
+
+    job = JobConfig.model_validate({"env": {"id": "refork/IcuSepsis-v0"}, "trainer": {"kind": "ogsrl"}})
+    row = {"cost/ood": 0.03, "budget/ood": 0.02, "cost/o:SpO2 < 92": 0.01, "budget/o:SpO2 < 92": 0.02}
+    assert LogFamily(job).headline([row]) == ["over budget: ood 0.030 of 0.020"]

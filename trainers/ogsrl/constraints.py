@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,11 @@ class Constraints:
     def __init__(self, config: AlgorithmConfig, shape: LogShape) -> None:
         """Raises BadInput naming a column that the log does not have."""
         asked = limits_of(shape, config.safety)
+        if not asked and config.safety is None:
+            warnings.warn(
+                "no safety limits: the log has no columns SpO2 or urine_ml_kg_h; name yours in trainer.safety",
+                stacklevel=2,
+            )
         self.limits = [limit for limit, _ in asked]
         self.names = ["ood", *map(str, self.limits)]
         self.safety = SafetyCosts(shape, self.limits)
