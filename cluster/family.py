@@ -36,8 +36,11 @@ class Report(Protocol):
     def to_json(self) -> list[dict[str, Any]]:
         """A row for each policy; JSON values."""
 
+    def summary(self) -> list[str]:
+        """What people want first, a line each; none where the tables are short."""
+
     def tables(self) -> list[Table]:
-        """The same for people."""
+        """The same as JSON, for people."""
 
     def notes(self) -> list[str]:
         """What was left out and why, a line each."""

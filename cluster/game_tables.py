@@ -26,6 +26,10 @@ class GameReport:
     def to_json(self) -> list[dict[str, Any]]:
         return [j.to_json() for j in self.judgements]
 
+    def summary(self) -> list[str]:
+        """None: the table is short."""
+        return []
+
     def tables(self) -> list[Table]:
         table = Table("policy", "mode", "of the bound [95 %]", "demand", "supply", "passes", "unserved", "failure")
         for j in self.judgements:

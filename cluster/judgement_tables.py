@@ -23,6 +23,10 @@ class TaskReport:
     def to_json(self) -> list[dict[str, Any]]:
         return [j.to_json() for j in self.judgements]
 
+    def summary(self) -> list[str]:
+        """None: the table is short."""
+        return []
+
     def tables(self) -> list[Table]:
         names = (*(f"pass@{k}" for k in self.pass_k), "tasks", "attempts", "unjudged")
         table = Table("policy", "mode", "resolved [95 %]", *names)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from refork.envs.log_spec import ActionSpec, LogSpec
+from refork.trainers.joint_actions import JointActions
 
 JOINT = {
     "refork/IcuSepsis-v0": ((5, 5), ("fluids", "vasopressor")),
@@ -36,6 +37,18 @@ class Channels:
 def maker_names(action: ActionSpec) -> tuple[str, ...]:
     """Of the decision makers: declared, or their numbers."""
     return action.names or tuple(f"decision maker {i}" for i in range(action.agents))
+
+
+def why_no_clusters(spec: LogSpec) -> str:
+    """Why actions cannot be grouped by their magnitude, and what can be done about it; "": they can."""
+    if channels(spec) is None:
+        if spec.action.kind == "continuous":
+            return "the actions are continuous"
+        return (
+            "nothing declares these actions' numbers to be doses: in a schema, action.counts without joint makes each "
+            "of several columns a decision maker whose actions are doses in order; for a single column there is no way"
+        )
+    return "" if JointActions(spec.action).count else "too many joint actions to list"
 
 
 def channels(spec: LogSpec) -> Channels | None:

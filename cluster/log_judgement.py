@@ -13,10 +13,11 @@ from refork.cluster.log_contestants import log_contestants
 from refork.cluster.log_judging import Part, judge_policies, logged_violations, part_of
 from refork.cluster.log_report import Judged, LogReport
 from refork.cluster.log_source import LogSource
-from refork.envs.log_spec import Truth
+from refork.envs.log_spec import Limit, Truth
 from refork.replay.ope.estimate import combined, observed_return
 from refork.trainers import fqe
 from refork.trainers.config import JobConfig
+from refork.trainers.ogsrl.safety import limits_of
 
 log = logging.getLogger("refork.evaluate")
 
@@ -49,28 +50,37 @@ class LogEvaluator:
 
 
 def judge_log(source: LogSource, job: JobConfig, contest: Contest) -> LogReport:
-    """Every trained seed and all of them together; with `baselines` naive policies and those of the simulator."""
+    """Every trained seed and all of them together; with `baselines` naive policies and those of the simulator.
+
+    The trained policy comes first, who acted second.
+    """
     contest.say("who acted: fitting the behaviour policy")
     part = part_of(source, contest.split)
     contestants = list(log_contestants(source, job.trainer.seeds, contest))  # type: ignore[attr-defined]
-    found = judge_policies(source, part, [c.act for c in contestants], contest.say)
-    simulator, judged = source.simulator, [_observed(source, part)]
+    limits = _limits(source, job)
+    found = judge_policies(source, part, [c.act for c in contestants], limits, contest.say)
+    simulator, judged = source.simulator, []
     for who, own in zip(contestants, found, strict=True):
         truth = None if simulator is None else simulator.truth(who.act)
         judged.append(Judged(who.name, who.seed, truth, own.estimates, own.models, own.practice, own.violations, {}))
     trained = [row for row in judged if row.seed is not None]
-    together = [_together(trained)] if len(trained) > 1 else []
-    return LogReport([*together, *judged], part, contest.split)
+    several = len(trained) > 1
+    first, others = (_together(trained), judged) if several else (judged[0], judged[1:])
+    return LogReport([first, _observed(source, part, limits), *others], part, contest.split)
 
 
-def _observed(source: LogSource, part: Part) -> Judged:
+def _limits(source: LogSource, job: JobConfig) -> list[Limit]:
+    """Those that the policy was trained under, if its trainer knows any; otherwise what is always watched."""
+    return [limit for limit, _budget in limits_of(source.shape, getattr(job.trainer, "safety", None))]
+
+
+def _observed(source: LogSource, part: Part, limits: Sequence[Limit]) -> Judged:
     """Who acted: the mean return of the part, with its true value where a simulator wrote the log."""
     truth = None
     if source.simulator is not None and source.env.tasks is None:
         truth = source.simulator.behaviour_truth(source.options.behaviour or source.simulator.behaviours[0])
-    return Judged(
-        "logged", None, truth, (observed_return(part.log, part.gamma),), {}, None, logged_violations(part.log), {}
-    )
+    observed, violations = observed_return(part.log, part.gamma), logged_violations(part, limits)
+    return Judged("logged", None, truth, (observed,), {}, None, violations, {})
 
 
 def _together(trained: Sequence[Judged]) -> Judged:
@@ -86,4 +96,5 @@ def _together(trained: Sequence[Judged]) -> Judged:
         low, value, high = (float(np.mean([getattr(t, name) for t in truths])) for name in ("low", "value", "high"))
         truth = Truth(value, truths[0].exact, low, high)
         by_seed["truth"] = tuple(t.value for t in truths)
-    return Judged("trained, all seeds", None, truth, tuple(estimates), {}, None, {}, by_seed)
+    violations = {limit: combined([row.violations[limit] for row in trained]) for limit in trained[0].violations}
+    return Judged("trained, all seeds", None, truth, tuple(estimates), {}, None, violations, by_seed)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from refork.cluster.log_doses import channels
+from refork.cluster.log_doses import channels, why_no_clusters
 from refork.cluster.log_practice import Practice, Situations, acted_in, practice, training_density
 from refork.cluster.log_source import LogSource
 from refork.envs.forkable import BadInput
-from refork.envs.log_spec import Act
+from refork.envs.log_spec import Act, Limit
 from refork.envs.swe.tasks import Split
 from refork.replay.ope.clusters import cluster_ratios, magnitudes
-from refork.replay.ope.estimate import Estimate, Evidence, estimates
+from refork.replay.ope.estimate import Estimate, Evidence, best_supported, estimates, observed_return
 from refork.replay.ope.recorded import check_certainty
 from refork.replay.ope.sums import RESAMPLES
-from refork.replay.support import cost_log, watched
+from refork.replay.support import cost_log
 from refork.replay.transitions import Transitions
 from refork.trainers import fqe
 from refork.trainers.behaviour_model import Behaviour, fit_behaviour
@@ -91,11 +91,13 @@ class Found:
     estimates: tuple[Estimate, ...]
     models: dict[str, fqe.FQE]
     practice: Practice | None
-    violations: dict[str, float | None]
-    """Steps an episode that lead to a violation of each watched limit, estimated by FQE; None: it failed."""
+    violations: dict[str, Estimate]
+    """Steps an episode that lead to a violation of each limit."""
 
 
-def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Callable[[str], None]) -> list[Found]:
+def judge_policies(
+    source: LogSource, part: Part, acts: Sequence[Act], limits: Sequence[Limit], say: Callable[[str], None]
+) -> list[Found]:
     """All estimators for all policies. A method that fails is reported as failed, and the others go on."""
     models: dict[str, list[fqe.FQE]] = {}
     undefined = fqe.undefined(part.log)
@@ -114,45 +116,69 @@ def judge_policies(source: LogSource, part: Part, acts: Sequence[Act], say: Call
     situations = Situations(
         part.log, part.behaviour.probabilities, training_density(source.log.subset(source.splits["train"]))
     )
-    rates = _violations(part.log, acts)
+    costs = [_Costs.of(part, limit, acts) for limit in limits]
     say("weights, support, change of dose")
     judged = []
     for k, act in enumerate(acts):
         acted, own = acted_in(part.log, act), {method: found[k] for method, found in models.items()}
         said = estimates(_evidence(part, acted, own), plain=True)
-        violations = {limit: found[k] for limit, found in rates.items()}
+        violations = {limit_name(cost.limit): cost.estimate(k, acted) for cost in costs}
         judged.append(Found((*said, *missing), own, practice(situations, acted), violations))
     return judged
 
 
-def logged_violations(own: Transitions) -> dict[str, float | None]:
-    """Steps an episode that led to a violation of each watched limit."""
-    return {str(limit): float(cost_log(own, limit).returns(1.0).mean()) for limit in watched(own)}
+def limit_name(limit: Limit) -> str:
+    """E.g. "SpO2 < 92"."""
+    return str(limit).removeprefix("o:")
 
 
-def _violations(own: Transitions, acts: Sequence[Act]) -> dict[str, list[float | None]]:
-    """The same under each policy, by the steadiest method of FQE; None where even that fails."""
-    method = next((m for m in ("table", "tree", "network") if m not in fqe.undefined(own)), "network")
-    rates: dict[str, list[float | None]] = {}
-    for limit in watched(own):
+def logged_violations(part: Part, limits: Sequence[Limit]) -> dict[str, Estimate]:
+    """Steps an episode that led to a violation of each limit."""
+    return {limit_name(limit): observed_return(cost_log(part.log, limit), 1.0) for limit in limits}
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """One limit: the part with its violations in place of the reward, and models of how many are to come."""
+
+    limit: Limit
+    part: Part
+    method: str
+    models: Sequence[fqe.FQE]
+    """One a policy; () where the method failed."""
+    why_not: str
+
+    @classmethod
+    def of(cls, part: Part, limit: Limit, acts: Sequence[Act]) -> _Costs:
+        """By the steadiest method of FQE that is defined."""
+        own = cost_log(part.log, limit)
+        own = replace(own, spec=replace(own.spec, gamma=1.0))
+        method = next((m for m in ("table", "tree", "network") if m not in fqe.undefined(own)), "network")
         try:
-            found = fqe.evaluate(cost_log(own, limit), acts, 1.0, method=method)
+            found, why = fqe.evaluate(own, acts, 1.0, method=method), ""
         except Exception as error:
             log.warning("violations of %s: FQE by %s failed: %s", limit, method, error)
-            rates[str(limit)] = [None] * len(acts)
-        else:
-            rates[str(limit)] = [f.value if f.trusted else None for f in found]
-    return rates
+            found, why = [], str(error)
+        return cls(limit, replace(part, log=own), method, found, why)
+
+    def estimate(self, policy: int, acted: np.ndarray) -> Estimate:
+        """The best that the log supports; otherwise what the model alone says, or why it says nothing."""
+        models = {self.method: self.models[policy]} if self.models else {}
+        found = estimates(_evidence(self.part, acted, models))
+        failed = Estimate(f"FQE {self.method}", f"a {self.method} model of Q", "failed", note=self.why_not)
+        by_model = next((e for e in found if e.estimator == failed.estimator), failed)
+        return best_supported(found) or by_model
 
 
 def _evidence(part: Part, acted: np.ndarray, models: dict[str, fqe.FQE]) -> Evidence:
     own = part.log
     values = {method: found.model for method, found in models.items()}
+    why = why_no_clusters(own.spec)
     if own.spec.action.kind == "continuous":
-        return Evidence(own, part.gamma, part.probabilities, None, values, None, part.source)
+        return Evidence(own, part.gamma, part.probabilities, None, values, None, part.source, why)
     chosen = JointActions(own.spec.action).probability(acted, own.actions)
     clusters = _clusters(part, acted)
-    return Evidence(own, part.gamma, part.probabilities, chosen, values, clusters, part.source)
+    return Evidence(own, part.gamma, part.probabilities, chosen, values, clusters, part.source, why)
 
 
 def _clusters(part: Part, acted: np.ndarray) -> np.ndarray | None:

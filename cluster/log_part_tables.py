@@ -7,11 +7,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from refork.cluster.log_doses import maker_names
+from refork.cluster.log_words import policies, value_text
+from refork.replay.ope.calibration import Calibration
 from refork.replay.support import DoseBin
 from rich.table import Table
 
 if TYPE_CHECKING:
     from refork.cluster.log_report import Judged, LogReport
+
+
+MODELS = {
+    "values": "1st to 99th percentile",
+    "TD rms": "temporal difference r + gamma V(s') - Q(s, a) of patients held out, root mean square",
+    "TD mean": "its mean: far from 0, the model does not fit",
+}
+MAKERS = {
+    "NLL": "mean -log probability of the logged action, in nats",
+    "NLL of shares": "the same of overall shares, which it has to beat",
+    "ECE": "expected calibration error of the likeliest action",
+    "furthest off": "probability said and share seen, where they differ most",
+}
+LEAST_COUNT = 10
+"""Decisions and actions without which a share says nothing of a calibration."""
 
 
 def without_empty(
@@ -51,44 +68,43 @@ def models_tables(report: LogReport) -> list[Table]:
             f"{max((f.td_mean for f in found), key=abs):.1e}",
         )
         rows.append(cells)
-    return without_empty("Models of Q, over all policies; temporal differences of patients held out", names, rows)
+    return without_empty("Models of Q, over all policies", names, rows, MODELS)
 
 
 def behaviour_tables(report: LogReport) -> list[Table]:
+    """A row a decision maker; the whole reliability is in the picture and the JSON."""
     behaviour = report.part.behaviour
     rows = [
-        (name, f"{found.nll:.4f}", f"{found.nll_marginal:.4f}", f"{found.ece:.4f}")
+        (name, f"{found.nll:.4f}", f"{found.nll_marginal:.4f}", f"{found.ece:.4f}", _furthest(found))
         for name, found in zip(maker_names(report.part.log.spec.action), behaviour.calibration, strict=False)
     ]
-    continuous = [("all", f"{behaviour.nll:.4f}", "-", "-")]
-    head = without_empty(
-        f"Who acted: {behaviour.kind}",
-        ("decision maker", "NLL", "NLL of shares", "ECE"),
-        rows or continuous,
-        {"used for weights": report.part.source} if rows else None,
-    )
-    return [*head, *(_reliability(report, i) for i in range(len(behaviour.calibration)))]
+    names = ("decision maker", "NLL", "NLL of shares", "ECE", "furthest off")
+    continuous = [("all", f"{behaviour.nll:.4f}", "-", "-", "-")]
+    used = {"used for weights": report.part.source} if rows else {}
+    return without_empty(f"Who acted: {behaviour.kind}", names, rows or continuous, {**MAKERS, **used})
 
 
-def _reliability(report: LogReport, maker: int) -> Table:
-    found = report.part.behaviour.calibration[maker]
-    title = f"Reliability: {maker_names(report.part.log.spec.action)[maker]}"
-    table = Table("probability said", "actions", "said", "seen", title=title)
-    for row in found.table:
-        table.add_row(f"{row.low:g} to {row.high:g}", str(row.count), f"{row.said:.4f}", f"{row.seen:.4f}")
-    return table
+def _furthest(found: Calibration) -> str:
+    counted = [row for row in found.table if row.count >= LEAST_COUNT]
+    if not counted:
+        return "-"
+    worst = max(counted, key=lambda row: abs(row.said - row.seen))
+    return f"{worst.said:.3f}, {worst.seen:.3f} (n {worst.count})"
 
 
 def dose_tables(report: LogReport) -> list[Table]:
-    tables = []
+    """A row a channel; by logged dose in the picture and the JSON."""
+    rows = []
     for channel, bins in trained_doses(report.judged).items():
-        title = f"Change of dose, {channel}: share of the trained policy's recommendations"
-        table = Table("logged dose", "decisions", "lower", "same", "higher", "mean dose", title=title)
-        for found in bins:
-            shares = (f"{100 * share:.1f} %" for share in (found.lower, found.same, found.higher))
-            table.add_row(f"{found.level:.3g}", str(found.count), *shares, f"{found.mean:.2f}")
-        tables.append(table)
-    return tables
+        counts = [b.count for b in bins]
+        lower, same, higher, mean, logged = (
+            float(np.average([getattr(b, name) for b in bins], weights=counts))
+            for name in ("lower", "same", "higher", "mean", "level")
+        )
+        shares = (f"{100 * share:.1f} %" for share in (lower, same, higher))
+        rows.append((channel, str(sum(counts)), *shares, f"{logged:.2f}", f"{mean:.2f}"))
+    names = ("channel", "decisions", "lower", "same", "higher", "mean logged", "mean recommended")
+    return without_empty("Change of dose that the trained policy recommends", names, rows) if rows else []
 
 
 def trained_doses(judged: Sequence[Judged]) -> dict[str, list[DoseBin]]:
@@ -104,15 +120,14 @@ def trained_doses(judged: Sequence[Judged]) -> dict[str, list[DoseBin]]:
 
 
 def violation_tables(report: LogReport) -> list[Table]:
-    rows = [row for row in report.judged if row.violations]
+    """Of policies that are compared."""
+    rows = [row for row in policies(report) if row.violations]
     if not rows:
         return []
-    limits = list(rows[0].violations)
-    table = Table("policy", *limits, title="Steps an episode that lead to a violation, estimated by FQE")
+    names = list(rows[0].violations)
+    title = "Steps an episode beyond a safety limit, 95 % intervals (m: by model)"
+    caption = "logged: as observed; others: by the best estimate that the log supports, otherwise by FQE"
+    table = Table("policy", *names, title=title, caption=caption)
     for row in rows:
-        table.add_row(row.label, *(_rate(row.violations[limit]) for limit in limits))
+        table.add_row(row.label, *(value_text(row.violations[name]) for name in names))
     return [table]
-
-
-def _rate(value: float | None) -> str:
-    return "failed" if value is None else f"{value:.2f}"

@@ -11,7 +11,9 @@ import numpy as np
 from refork.cluster.log_judging import Part
 from refork.cluster.log_plots import draw
 from refork.cluster.log_practice import Practice
-from refork.cluster.log_tables import log_tables, rankings, undefined
+from refork.cluster.log_ranking import ranking_lines, rankings
+from refork.cluster.log_summary import failures, summary, undefined
+from refork.cluster.log_tables import log_tables
 from refork.envs.log_spec import Truth
 from refork.replay.ope.estimate import Estimate
 from refork.trainers import fqe
@@ -29,8 +31,8 @@ class Judged:
     models: Mapping[str, fqe.FQE]
     """By method; () of several policies together."""
     practice: Practice | None
-    violations: Mapping[str, float | None]
-    """Steps an episode that lead to a violation of each watched limit; None: FQE failed."""
+    violations: Mapping[str, Estimate]
+    """Steps an episode that lead to a violation of each limit."""
     by_seed: Mapping[str, tuple[float, ...]]
     """Of several together: each seed's value by estimator; the spread of training, apart from the intervals."""
 
@@ -47,7 +49,7 @@ class Judged:
             "estimates": [estimate.to_json() for estimate in self.estimates],
             "fqe": {method: model_json(found) for method, found in self.models.items()},
             "practice": None if self.practice is None else self.practice.to_json(),
-            "violating_steps": dict(self.violations),
+            "violating_steps": {limit: found.to_json() for limit, found in self.violations.items()},
             "by_seed": {name: list(values) for name, values in self.by_seed.items()},
         }
 
@@ -96,17 +98,23 @@ class LogReport:
                 "calibration": [asdict(found) for found in behaviour.calibration],
             },
             "notes": list(self.part.notes),
+            "summary": self.summary(),
+            "rankings": rankings(self),
         }
 
     def to_json(self) -> list[dict[str, Any]]:
         return [row.to_json() for row in self.judged]
+
+    def summary(self) -> list[str]:
+        """The trained policy against who acted, what the log supports, whether limits are kept: a line each."""
+        return summary(self)
 
     def tables(self) -> list[Table]:
         return log_tables(self)
 
     def notes(self) -> list[str]:
         """What was refused, and how to read what is there."""
-        return [*self.part.notes, *undefined(self), *rankings(self), *reading(self)]
+        return [*self.part.notes, *undefined(self), *failures(self), *ranking_lines(self), *reading(self)]
 
     def plots(self, folder: Path) -> list[Path]:
         return draw(self, folder)
@@ -122,8 +130,9 @@ def reading(report: LogReport) -> list[str]:
         f"{about['episodes']} {report.split} episodes of {about['patients']} patients; one step is {about['step']}",
         "every value is estimated under the model named beside it, and shows nothing about patients by itself; "
         "only a simulator's own value is known",
-        "unsupported: effective sample size under max(30, 1 % of n), or weights that do not average to 1; not ranked. "
-        "by model: the log alone does not support the policy, the number is the model's extrapolation",
+        "unsupported (u): effective sample size under max(30, 1 % of n), or weights that do not average to 1. "
+        "by model (m): the log alone does not support the policy, the number is the model's extrapolation. "
+        "Neither is ranked beside what is supported",
         "intervals of FQE are over patients: by tables the model is refitted to them, by others it is taken as given; "
         "none has in it what a model gets wrong where the log shows nothing",
     ]

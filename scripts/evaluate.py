@@ -128,6 +128,8 @@ def _write(path: Path, head: dict[str, Any], report: Report) -> None:
 
 def _show(report: Report) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
+    for line in report.summary():
+        console.print(line, highlight=False, markup=False)
     for table in report.tables():
         console.print(table)
     for note in report.notes():

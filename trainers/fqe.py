@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import Act
-from refork.replay.ope.estimate import ModelValues
+from refork.replay.ope.estimate import NOT_CONVERGED, OUT_OF_BOUNDS, ModelValues
 from refork.replay.transitions import Transitions, split_by_patient
 from refork.trainers.fqe_iteration import Evaluated, iterate
 from refork.trainers.fqe_network import evaluate_by_network
@@ -75,7 +75,8 @@ class FQE:
     @property
     def model(self) -> ModelValues:
         """As estimators take it."""
-        return ModelValues(self.starts, self.q, self.v, self.trusted, self.resampled)
+        why_not = OUT_OF_BOUNDS if self.converged else NOT_CONVERGED
+        return ModelValues(self.starts, self.q, self.v, self.trusted, self.resampled, why_not)
 
 
 def undefined(log: Transitions) -> dict[str, str]:

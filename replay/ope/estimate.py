@@ -14,9 +14,11 @@ from refork.replay.ope.weights import Support, cumulative, log_ratios, of_weight
 from refork.replay.transitions import Transitions
 
 Status = Literal["ok", "by model", "unsupported", "not defined", "failed"]
-RANKED: tuple[Status, ...] = ("ok", "by model")
-"""Estimates that a ranking may rest on."""
-UNTRUSTED = "the model of Q did not converge, or left what values can be"
+NOT_CONVERGED = "the model of Q did not converge"
+OUT_OF_BOUNDS = "the model of Q left what values can be"
+NO_LEVELS = "no dose levels are known of these actions"
+POOR = ("IS", "DR ", "observed")
+"""Beginnings of estimators that only show how they fail, or have a better form beside them."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class ModelValues:
     """It converged, to numbers within what values can be."""
     resampled: np.ndarray | None = None
     """(resamples,): values of models refitted to bootstrapped patients; None: the model is taken as given."""
+    why_not: str = NOT_CONVERGED
+    """Why it is not trusted, if it is not."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Evidence:
     clusters: np.ndarray | None = None
     """(N,) log ratios of clusters of actions; None: no clusters are known."""
     behaviour_source: str = "recorded probabilities"
+    no_clusters: str = NO_LEVELS
+    """Why no clusters are known, if none are."""
 
     @cached_property
     def ratios(self) -> np.ndarray:
@@ -130,7 +136,7 @@ def _by_model(evidence: Evidence, name: str, seed: int, resamples: int) -> Estim
     values, beside = evidence.models[name], evidence.support
     model = f"a {name} model of Q"
     if not values.trusted:
-        return Estimate(f"FQE {name}", model, "failed", note=UNTRUSTED)
+        return Estimate(f"FQE {name}", model, "failed", note=values.why_not)
     supported = beside is not None and beside.enough
     status: Status = "ok" if supported else "by model"
     refits = values.resampled
@@ -152,7 +158,7 @@ def _doubly_robust(evidence: Evidence, name: str, seed: int, resamples: int) -> 
         if evidence.support is None:
             found.append(_undefined(full, model))
         elif not values.trusted:
-            found.append(Estimate(full, model, "failed", note=UNTRUSTED))
+            found.append(Estimate(full, model, "failed", note=values.why_not))
         else:
             sums = make(evidence.log, evidence.gamma, evidence.ratios, values.q, values.v)
             found.append(_weighted(evidence, full, model, sums, evidence.support, seed, resamples))
@@ -164,9 +170,9 @@ def _by_clusters(evidence: Evidence, seed: int, resamples: int) -> list[Estimate
     for name, values in evidence.models.items():
         full, model = f"OffCEM {name}", f"cluster weights (magnitude of the action) and a {name} model of Q"
         if evidence.clusters is None:
-            return [Estimate("OffCEM", model, "not defined", note="no dose levels are known of these actions")]
+            return [Estimate("OffCEM", model, "not defined", note=evidence.no_clusters)]
         if not values.trusted:
-            found.append(Estimate(full, model, "failed", note=UNTRUSTED))
+            found.append(Estimate(full, model, "failed", note=values.why_not))
             continue
         sums = estimators.weighted_doubly_robust(evidence.log, evidence.gamma, evidence.clusters, values.q, values.v)
         beside = of_weights(cumulative(evidence.log, evidence.clusters)[:, -1])
@@ -204,8 +210,11 @@ def _stated(sums: Sums, log: Transitions, plain: Estimate, seed: int, resamples:
 
 
 def combined(own: Sequence[Estimate]) -> Estimate:
-    """The mean of one estimator over several policies, its interval from the same patients; supported if all are."""
-    worst = max(own, key=lambda e: ("ok", "by model", "unsupported", "failed", "not defined").index(e.status))
+    """The mean of one estimator over several policies, its interval from the same patients; supported if all are.
+
+    Status, support and note are those of the worst policy.
+    """
+    worst = max(own, key=_badness)
     values = [e.value for e in own if e.value is not None]
     resamples = [e.resampled for e in own if e.resampled is not None]
     if len(values) < len(own) or len(resamples) < len(own):
@@ -215,12 +224,40 @@ def combined(own: Sequence[Estimate]) -> Estimate:
     return replace(worst, value=float(np.mean(values)), low=low, high=high, resampled=mean)
 
 
-def ranking(by_policy: Mapping[str, Sequence[Estimate]], estimator: str) -> list[str]:
-    """Policies by what one estimator says of them, best first; those that it cannot speak of are left out."""
+def _badness(found: Estimate) -> tuple[int, float]:
+    order = ("ok", "by model", "unsupported", "failed", "not defined").index(found.status)
+    return order, 0.0 if found.support is None else -found.support.ess
+
+
+def best_supported(found: Sequence[Estimate]) -> Estimate | None:
+    """The narrowest interval among what the log supports; FQE, whose intervals are too narrow, only without others."""
+    good = [e for e in found if e.status == "ok" and not e.estimator.startswith(POOR)]
+    good = [e for e in good if e.low is not None and e.high is not None]
+    good = [e for e in good if not e.estimator.startswith("FQE")] or good
+    return min(good, key=lambda e: e.high - e.low, default=None)  # type: ignore[operator]
+
+
+def ranking(by_policy: Mapping[str, Sequence[Estimate]], estimator: str, by_model: bool = False) -> list[str]:
+    """Policies by what one estimator says of them, best first; those that the log does not support are left out.
+
+    `by_model`: with those that a model alone speaks of.
+    """
+    allowed = ("ok", "by model") if by_model else ("ok",)
     values = {
         name: e.value
         for name, found in by_policy.items()
         for e in found
-        if e.estimator == estimator and e.status in RANKED and e.value is not None
+        if e.estimator == estimator and e.status in allowed and e.value is not None
     }
     return sorted(values, key=lambda name: -values[name])
+
+
+def apart(first: Estimate, second: Estimate) -> int:
+    """1: the first is greater, -1: less, by the 95 % interval of their difference over the same patients; 0: neither.
+
+    0 too where they were not resampled alike.
+    """
+    if first.resampled is None or second.resampled is None or len(first.resampled) != len(second.resampled):
+        return 0
+    low, high = interval(first.resampled - second.resampled)
+    return int(low > 0) - int(high < 0)

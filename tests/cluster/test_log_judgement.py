@@ -1,6 +1,7 @@
 """What `refork evaluate` says of policies learnt from logs."""
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,17 @@ from refork.cluster.evaluating import evaluate_checkpoint
 from refork.cluster.family import Contest, open_family
 from refork.cluster.log_doses import channels
 from refork.cluster.log_family import LogFamily
-from refork.cluster.log_report import LogReport
+from refork.cluster.log_ranking import ranking_lines
+from refork.cluster.log_report import Judged, LogReport
 from refork.cluster.log_source import LogSource, check_same_log
+from refork.cluster.log_tables import support_of
+from refork.cluster.log_words import policies
 from refork.cluster.run_folder import create
 from refork.cluster.training import build_trainer, prepare, train
 from refork.envs.clinical.sepsis_scm import SepsisScm
 from refork.envs.forkable import BadInput
-from refork.replay.ope.estimate import observed_return
+from refork.replay.ope.estimate import Estimate, observed_return
+from refork.replay.support import SAFETY, cost_log
 from refork.replay.transitions import save
 from refork.scripts.bench.coupling_runs import Silent
 from refork.trainers import fqe
@@ -86,7 +91,11 @@ def test_policies_of_a_simulator_stand_beside_their_true_values(tmp_path: Path) 
     each = [{e.estimator: e for e in rows["trained", s].estimates}["FQE table"].value for s in (0, 1)]
     assert together.value == pytest.approx(np.mean(each))  # type: ignore[arg-type]
     assert rows["trained, all seeds", None].by_seed["FQE table"] == pytest.approx(each)
-    assert not any("optimal" in note for note in report.notes() if note.startswith("ranking by WIS"))
+    orders = report.about()["rankings"]["FQE table"]
+    assert "optimal" in orders["with those by model"]
+    assert "optimal" not in orders["supported"]
+    (line,) = [note for note in report.notes() if note.startswith("ranking")]
+    assert line == "ranking: none, the log supports fewer than two policies; orders by a model alone are in the JSON"
     written = json.loads(json.dumps({**report.about(), "results": report.to_json()}, allow_nan=False))
     assert written["gamma"] == 1.0
     assert written["results"][3]["fqe"]["table"]["held_out"] is True
@@ -108,6 +117,77 @@ def _fits(report: LogReport, width: int) -> None:
     assert "trained, all seeds" in text
 
 
+@pytest.mark.usefixtures("tables_only")
+def test_the_trained_policy_comes_first_also_when_it_is_one_seed() -> None:
+    report = judged(job(SEPSIS, seeds=1))
+    assert [row.label for row in policies(report)][:3] == ["trained 0", "logged", "BC"]
+    values, support = report.summary()
+    assert values.startswith("value: trained 0: no estimate that the log supports; logged: ")
+    assert values.endswith("logged 0.782")
+    assert support.startswith("support: the log does not support an estimate of trained 0: ")
+    assert report.about()["summary"] == [values, support]
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_one_ranking_is_printed_of_what_is_supported() -> None:
+    report = judged(job(SEPSIS, seeds=1), baselines=False)
+    draws = np.linspace(0.4, 0.6, 100)
+
+    def row(name: str, *found: Estimate) -> Judged:
+        return Judged(name, None, None, found, {}, None, {}, {})
+
+    def said(estimator: str, value: float) -> Estimate:
+        return Estimate(estimator, "", "ok", value, value - 0.1, value + 0.1, resampled=draws + value)
+
+    rows = [
+        row("trained", Estimate("FQE table", "", "by model", 9.0), Estimate("WDR table", "", "unsupported", 8.0)),
+        report.judged[1],
+        row("BC", said("WIS", 0.5), said("WDR table", 0.6), Estimate("FQE table", "", "ok", 0.5)),
+        row("expert", said("WIS", 0.5), said("WDR table", 0.7)),
+        row("protocol", Estimate("WDR table", "", "ok", 0.5, 0.4, 0.6, resampled=draws[::-1] + 0.55)),
+    ]
+    (line,) = ranking_lines(replace(report, judged=rows))
+    assert line == (
+        "ranking by WDR table: expert > BC ~ protocol (~: the interval of their difference holds 0); "
+        "not ranked, for want of support: trained"
+    )
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_limits_are_kept_or_not_only_where_the_log_supports_an_estimate() -> None:
+    report = judged(job(SEPSIS, seeds=1), baselines=False)
+    draws = np.linspace(0.4, 0.6, 100)
+    limits = ("a < 1", "b < 1", "c < 1")
+    logged = {limit: Estimate("observed return", "", "ok", 0.5, 0.4, 0.6, resampled=draws) for limit in limits}
+    trained = {
+        "a < 1": Estimate("WIS", "", "ok", 0.7, 0.6, 0.8, resampled=draws + 0.2),
+        "b < 1": Estimate("WIS", "", "ok", 0.3, 0.2, 0.4, resampled=draws - 0.2),
+        "c < 1": Estimate("FQE table", "", "by model", 0.1),
+    }
+    rows = [replace(row, violations=v) for row, v in zip(report.judged, (trained, logged), strict=True)]
+    beyond = "steps an episode beyond it, logged 0.500 [0.400, 0.600])"
+    assert replace(report, judged=rows).summary()[2] == (
+        f"safety limits: a < 1 violated more than by who acted (0.700 [0.600, 0.800] {beyond}; "
+        f"b < 1 kept better than by who acted (0.300 [0.200, 0.400] {beyond}; c < 1 cannot be told from this log"
+    )
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_of_all_seeds_the_worst_stands_for_the_support() -> None:
+    report = judged(job(SEPSIS, seeds=3), baselines=False)
+    together, _logged, *seeds = report.judged
+    least = min(support.ess for row in seeds if (support := support_of(row)) is not None)
+    assert support_of(together).ess == least  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_without_matplotlib_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = judged(job(SEPSIS, seeds=1), baselines=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(BadInput, match="need the package matplotlib: pip install matplotlib"):
+        report.plots(tmp_path)
+
+
 def test_a_method_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fqe.evaluate
 
@@ -119,7 +199,7 @@ def test_a_method_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(fqe, "METHODS", ("table", "linear"))
     monkeypatch.setattr(fqe, "evaluate", evaluate)
     report = judged(job(SEPSIS, seeds=1), baselines=False)
-    said = {e.estimator: e for e in report.judged[1].estimates}
+    said = {e.estimator: e for e in report.judged[0].estimates}
     assert said["FQE linear"].status == "failed"
     assert said["FQE linear"].note == "singular"
     assert said["FQE table"].value is not None
@@ -158,14 +238,14 @@ def test_1_in_place_of_unknown_is_refused_and_modelled_instead(tmp_path: Path) -
 def test_what_is_not_defined_for_a_log_is_said(actions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fqe, "METHODS", ("linear",))
     report = judged(job(_small(actions, None, tmp_path / "log"), kind="bc", seeds=1))
-    said = {e.estimator: e for e in report.judged[1].estimates}
+    said = {e.estimator: e for e in report.judged[0].estimates}
     if actions == "continuous":
         assert said["WIS"].status == said["FQE linear"].status == "not defined"
         assert said["FQE linear"].note == "continuous actions"
     else:
         assert said["WIS"].support is not None
         assert said["FQE linear"].value is not None
-    assert report.judged[1].truth is None
+    assert report.judged[0].truth is None
     titles = [table.title for table in report.tables() if table.title]
     assert any(title.startswith("Models of Q") for title in titles) == (actions != "continuous")
     assert not any(
@@ -192,9 +272,13 @@ def test_where_fqe_of_violations_fails_the_rest_is_still_said(tmp_path: Path, mo
     save(replace(log, spec=replace(log.spec, observation=seen)), tmp_path / "log")
     monkeypatch.setattr(fqe, "evaluate", lambda *_, **__: 1 / 0)
     report = judged(job({"id": "refork/Logs-v0", "tasks": str(tmp_path / "log")}, seeds=1), baselines=False)
-    logged, trained = report.judged
-    assert list(logged.violations) == list(trained.violations) == ["o:SpO2 < 92"]
-    assert trained.violations["o:SpO2 < 92"] is None
+    trained, logged = report.judged
+    assert list(logged.violations) == list(trained.violations) == ["SpO2 < 92"]
+    assert trained.violations["SpO2 < 92"].status == "failed"
+    assert trained.violations["SpO2 < 92"].note == "division by zero"
+    assert logged.violations["SpO2 < 92"].value == cost_log(report.part.log, SAFETY[0]).returns(1.0).mean()
+    assert "FQE tree failed: division by zero" in report.notes()
+    assert report.summary()[2] == "safety limits: SpO2 < 92 cannot be told from this log"
     assert {e.estimator: e.status for e in trained.estimates}["WIS"] == "unsupported"
     assert any("failed" in list(table.columns[-1].cells) for table in report.tables())
 

@@ -7,7 +7,7 @@ import pytest
 from refork.envs.log_spec import ActionSpec, LogSpec, ObservationSpec
 from refork.replay.ope import estimators
 from refork.replay.ope.clusters import cluster_ratios, magnitudes
-from refork.replay.ope.estimate import Estimate, Evidence, ModelValues, estimates, ranking
+from refork.replay.ope.estimate import Estimate, Evidence, ModelValues, apart, best_supported, estimates, ranking
 from refork.replay.ope.sums import Sums, interval, mean_of
 from refork.replay.ope.weights import cumulative, log_ratios, of_weights, support
 from refork.replay.transitions import Transitions
@@ -188,3 +188,21 @@ def test_a_continuous_policy_and_an_untrusted_model_are_not_guessed_at() -> None
     failed = _by_name(estimates(_evidence(log, models={"linear": ModelValues(v[::3], q, v, False)})))
     assert failed["FQE linear"].status == failed["WDR linear"].status == "failed"
     assert ranking({"a": list(failed.values())}, "FQE linear") == []
+    assert failed["FQE linear"].note == "the model of Q did not converge"
+
+
+def test_what_a_model_alone_says_is_not_ranked_unless_asked_for() -> None:
+    by_model = [Estimate("FQE table", "", "by model", 9.0)]
+    both = {"far": by_model, "near": [Estimate("FQE table", "", "ok", 1.0)]}
+    assert ranking(both, "FQE table") == ["near"]
+    assert ranking(both, "FQE table", by_model=True) == ["far", "near"]
+    assert best_supported(by_model) is None
+
+
+def test_policies_are_apart_when_the_interval_of_their_difference_leaves_out_0() -> None:
+    draws = np.linspace(0, 1, 100)
+    low, high, wide = (
+        Estimate("WIS", "", "ok", 0.5, resampled=values) for values in (draws, draws + 0.1, draws[::-1] + 0.1)
+    )
+    assert (apart(high, low), apart(low, high), apart(wide, low)) == (1, -1, 0)
+    assert apart(low, Estimate("WIS", "", "ok", 0.5)) == 0
