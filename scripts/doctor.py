@@ -20,13 +20,26 @@ BACKENDS = {
     "docker": "refork.envs.swe.sandbox.docker:DockerBackend",
     "replay": "refork.envs.swe.sandbox.replay:ReplayBackend",
 }
+CLINICAL = {
+    "h5py": "D4RL files",
+    "icu-sepsis": "refork/IcuSepsis-v0",
+    "minari": "Minari data sets",
+    "mpe2": "refork/Particles-v0",
+    "pyarrow": "tables of patients",
+    "scikit-learn": "FQE by trees",
+}
+"""Packages of the extra `clinical`, and what needs each."""
 _GIB = 1 << 30
 
 
 def doctor() -> int:
-    """Show what works here: sandbox backends, Docker, Ray, GPU, W&B, disk. Exit code 1 when no sandbox works."""
+    """Show what works here: sandbox backends, Docker, Ray, GPU, W&B, disk, packages for logs.
+
+    Exit code 1 when no sandbox works.
+    """
     sections = {name: _backend(path) for name, path in BACKENDS.items()}
     sections |= {"machine": [*_cores(), *_disk(), _gpu()], "running": [_ray(), _wandb()]}
+    sections["treatment from logs"] = [_package(name, use) for name, use in CLINICAL.items()]
     table = Table("part", "check", "", "found", "what to do")
     for section, findings in sections.items():
         for finding in findings:
@@ -87,6 +100,13 @@ def _ray() -> Finding:
     except InfraFailure as error:
         return Finding("Ray", False, f"{version}: {error}", "train with --rollout.actors 0 (one process, no Ray)")
     return Finding("Ray", True, f"{version}, starts here; loopback only, with a token")
+
+
+def _package(name: str, use: str) -> Finding:
+    try:
+        return Finding(name, True, f"{importlib.metadata.version(name)}: {use}")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, False, f"not installed: needed by {use}", "pip install 'refork[clinical]'")
 
 
 def _wandb() -> Finding:

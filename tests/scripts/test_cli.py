@@ -125,6 +125,7 @@ def test_doctor_says_what_works_and_what_to_do_about_the_rest(tmp_path: Path) ->
     assert found["W&B"][2:4] == ["ok", found["W&B"][3]]
     assert "offline" in found["W&B"][3]
     assert "loopback only, with a token" in found["Ray"][3]
+    assert found["icu-sepsis"][2] == "ok"
     works = done.stdout.splitlines()[-1]
     assert works.startswith("sandbox backends that work here: ")
     assert done.returncode == (1 if works.endswith("none") else 0)
