@@ -23,11 +23,11 @@ def _values(trained: Judged, logged: Judged, best: Estimate | None) -> str:
     own = "no estimate that the log supports" if best is None else f"{value_text(best)} by {best.estimator}"
     observed = value_text(logged.estimates[0])
     known = [
-        f"{row.name} {row.truth.value:.3f}" if row.truth.exact else f"{row.name} {value_range(row)}"
-        for row in (trained, logged)
+        f"{name} {row.truth.value:.3f}" if row.truth.exact else f"{name} {value_range(row)}"
+        for name, row in (("trained", trained), ("logged", logged))
         if row.truth is not None
     ]
-    truths = f"; true values: {'; '.join(known)}" if known else ""
+    truths = f"; in truth: {', '.join(known)}" if known else ""
     return f"value: {trained.label}: {own}; logged: {observed} as observed{truths}"
 
 
@@ -47,7 +47,7 @@ def _limits(trained: Judged, logged: Judged) -> str:
 
 def _kept(own: Estimate, logged: Estimate) -> str:
     if own.status != "ok":
-        return "cannot be told from this log"
+        return "- the log cannot tell whether it is kept"
     words = {1: "violated more than by who acted", 0: "kept as by who acted", -1: "kept better than by who acted"}
     return f"{words[apart(own, logged)]} ({value_text(own)} steps an episode beyond it, logged {value_text(logged)})"
 

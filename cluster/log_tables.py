@@ -70,15 +70,20 @@ def _meant(tables: list[Table]) -> str:
 
 
 def _truths(report: LogReport) -> Table:
-    """What is known beside what is estimated first."""
-    table = Table("policy", "true value", "observed return", "best supported estimate", title="True values")
+    """What is known beside what is estimated first; true values where a simulator tells them."""
+    known = any(row.truth is not None for row in report.judged)
+    table = Table("policy", *(("true value",) if known else ()), "observed return", "best supported estimate")
+    table.title = f"{'True values, and what' if known else 'What'} the log supports best"
     for row in report.judged:
-        truth = "unknown"
-        if row.truth is not None:
-            truth = f"{row.truth.value:.5f}" if row.truth.exact else value_range(row)
         observed = next((value_text(e) for e in row.estimates if e.estimator == "observed return"), "")
-        table.add_row(row.label, truth, observed, "" if observed else _best(row))
+        table.add_row(row.label, *((_truth(row),) if known else ()), observed, "" if observed else _best(row))
     return table
+
+
+def _truth(row: Judged) -> str:
+    if row.truth is None:
+        return "unknown"
+    return f"{row.truth.value:.5f}" if row.truth.exact else value_range(row)
 
 
 def _best(row: Judged) -> str:

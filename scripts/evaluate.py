@@ -86,7 +86,8 @@ def evaluate(
     report = evaluate_checkpoint(loaded, job, split, baselines, _say, forks, history)
     _write(target, {"checkpoint": str(path), "step": loaded.step, "split": split, **report.about()}, report)
     _show(report)
-    for written in (target, *report.plots(target.parent)):
+    print(f"written to {target}")
+    for written in report.plots(target.parent):
         print(f"written to {written}")
     return 0
 

@@ -168,7 +168,8 @@ def test_limits_are_kept_or_not_only_where_the_log_supports_an_estimate() -> Non
     beyond = "steps an episode beyond it, logged 0.500 [0.400, 0.600])"
     assert replace(report, judged=rows).summary()[2] == (
         f"safety limits: a < 1 violated more than by who acted (0.700 [0.600, 0.800] {beyond}; "
-        f"b < 1 kept better than by who acted (0.300 [0.200, 0.400] {beyond}; c < 1 cannot be told from this log"
+        f"b < 1 kept better than by who acted (0.300 [0.200, 0.400] {beyond}; "
+        "c < 1 - the log cannot tell whether it is kept"
     )
 
 
@@ -247,6 +248,7 @@ def test_what_is_not_defined_for_a_log_is_said(actions: str, tmp_path: Path, mon
         assert said["FQE linear"].value is not None
     assert report.judged[0].truth is None
     titles = [table.title for table in report.tables() if table.title]
+    assert titles[0] == "What the log supports best"
     assert any(title.startswith("Models of Q") for title in titles) == (actions != "continuous")
     assert not any(
         list(column.cells) == ["-"] * table.row_count for table in report.tables() for column in table.columns
@@ -278,7 +280,7 @@ def test_where_fqe_of_violations_fails_the_rest_is_still_said(tmp_path: Path, mo
     assert trained.violations["SpO2 < 92"].note == "division by zero"
     assert logged.violations["SpO2 < 92"].value == cost_log(report.part.log, SAFETY[0]).returns(1.0).mean()
     assert "FQE tree failed: division by zero" in report.notes()
-    assert report.summary()[2] == "safety limits: SpO2 < 92 cannot be told from this log"
+    assert report.summary()[2] == "safety limits: SpO2 < 92 - the log cannot tell whether it is kept"
     assert {e.estimator: e.status for e in trained.estimates}["WIS"] == "unsupported"
     assert any("failed" in list(table.columns[-1].cells) for table in report.tables())
 
