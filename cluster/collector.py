@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from refork.cluster.playing import Player, PlayerSpec
+from refork.cluster.playing import Player, PlayerSpec, Unit
 from refork.envs.forkable import InfraFailure
 from refork.replay.experience import ExperienceStore
 from refork.replay.player import GroupRequest
@@ -52,8 +52,20 @@ class LocalCollector:
         baseline: str = "",
         record: bool = True,
     ) -> list[Any]:
+        return self.play(self._spec.units(requests), weights, version, how, baseline, record)
+
+    def play(
+        self,
+        units: Sequence[Unit],
+        weights: Mapping[str, np.ndarray],
+        version: int,
+        how: Any = None,
+        baseline: str = "",
+        record: bool = True,
+    ) -> list[Any]:
+        """Of units cut already."""
         played: list[Any] = []
-        for unit in self._spec.units(requests):
+        for unit in units:
             played.append(self._player.play(unit, weights, version, how, baseline))
             for sink in self._sinks if record else ():
                 sink(played[-1])

@@ -102,4 +102,5 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         "RAY_AUTH_TOKEN_PATH": str(token),
         "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",  # learners meet on 127.0.0.1 as well
     }

@@ -21,6 +21,16 @@ def check_resources(actors: int) -> None:
         )
 
 
+def check_learners(learners: int, actors: int) -> None:
+    """Raises BadInput for more learners than cores, and for rollout actors beside several."""
+    if learners > cores():
+        raise BadInput(
+            f"cluster.learners: {learners} learners need as many CPU cores, this machine has {cores()}; ask for fewer"
+        )
+    if learners > 1 and actors:
+        raise BadInput("rollout.actors: several learners play by themselves; set it to 0, or cluster.learners to 1")
+
+
 def kernel_oom_kills() -> int:
     """Processes the kernel has killed for lack of memory since boot; 0 where it does not say."""
     for line in Path("/proc/vmstat").read_text().splitlines():

@@ -18,12 +18,30 @@ from refork.trainers.config import JobConfig
 _STAMP = re.compile(r"-\d{8}-\d{6}(\.\d+)?\Z")
 
 
-class RunFolder:
+class RunPaths:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def trajectories(self) -> Path:
+        return self.path / "trajectories"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class RunFolder(RunPaths):
     """One run on disk, held by one process at a time."""
 
     def __init__(self, path: Path) -> None:
         """Take hold of an existing folder. Raises BadInput when another process has it or it cannot be written."""
-        self.path = path
+        super().__init__(path)
         try:
             self._lock = (path / "lock").open("a+")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,14 +52,6 @@ class RunFolder:
         self._lock.truncate(0)
         self._lock.write(str(os.getpid()))
         self._lock.flush()
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def trajectories(self) -> Path:
-        return self.path / "trajectories"
 
     def close(self) -> None:
         self._lock.close()

@@ -6,6 +6,7 @@ import copy
 import logging
 import random
 import secrets
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,21 +14,23 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from refork.cluster.checkpoint import Checkpoint, CheckpointStore
-from refork.cluster.collector import RecordedCollector, open_collector
+from refork.cluster.collector import GroupCollector, RecordedCollector, Sink, open_collector
 from refork.cluster.family import Family, open_family
 from refork.cluster.resources import check_resources
-from refork.cluster.run_folder import RunFolder
-from refork.cluster.tracking import Sink, Tracking, open_tracking
+from refork.cluster.run_folder import RunPaths
+from refork.cluster.tracking import Sink as MetricSink
+from refork.cluster.tracking import Tracking, open_tracking
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.trainers.config import JobConfig
-from refork.trainers.loop import Loop, Trainer
+from refork.trainers.loop import Checkpointer, Loop, Tracker, Trainer
 from refork.trainers.make import make_trainer
+from refork.trainers.ranks import Alone, Ranks
 from refork.trainers.sampler import TaskSampler
 
 log = logging.getLogger("refork.training")
 
 
-class Display(Sink, Protocol):
+class Display(MetricSink, Protocol):
     """Shows a run: every experience as it comes, and the metrics of every update."""
 
     def group(self, experience: Any) -> None: ...
@@ -74,8 +77,10 @@ def seed_global_generators(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def train(parts: Parts, folder: RunFolder, display: Display, resume: bool = False) -> dict[str, float]:
-    """Run the job in `folder` to its end; returns the totals.
+def train(
+    parts: Parts, folder: RunPaths, display: Display, resume: bool = False, ranks: Ranks | None = None
+) -> dict[str, float]:
+    """Run the job in `folder` to its end; returns the totals. `ranks`: the learners, of which this is the first.
 
     Interrupted (KeyboardInterrupt) or failed, the state after the last whole update is committed before the
     exception goes on. Raises BadInput, InfraFailure.
@@ -85,7 +90,13 @@ def train(parts: Parts, folder: RunFolder, display: Display, resume: bool = Fals
         stack.callback(folder.close)
         stack.callback(parts.family.close)
         store = CheckpointStore(folder.checkpoints, job.checkpoint.keep, lambda: {"job": job.model_dump(mode="json")})
-        loop = _assemble(parts, folder, store, store.load_newest() if resume else None, display, stack)
+        start = store.load_newest() if resume else None
+        tracking = _open_tracking(job, folder, start, display, resume)
+        stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
+        experience = parts.family.store(folder.trajectories)
+        experience.drop_from(start.step if start else 0)
+        players = open_players(parts, ranks or Alone(), [display.group])
+        loop = assemble(parts, RecordedCollector(players, experience), tracking, store, stack, start)
         boundary = _Boundary(loop)
         try:
             loop.run(boundary.note)
@@ -112,24 +123,28 @@ def _is_saved(store: CheckpointStore, step: int) -> bool:
     return newest is not None and newest.name.startswith(f"step-{step:08d}")
 
 
-def _assemble(
+def open_players(parts: Parts, ranks: Ranks, sinks: Sequence[Sink] = ()) -> GroupCollector:
+    """Who plays: everything, or this learner's share; a log is read by all."""
+    if ranks.size == 1 or parts.family.experience == "logs":
+        return open_collector(parts.family.spec, parts.job.rollout.actors, sinks)
+    from refork.cluster.ranks import RankedCollector
+
+    return RankedCollector(parts.family.spec, ranks, sinks)
+
+
+def assemble(
     parts: Parts,
-    folder: RunFolder,
-    store: CheckpointStore,
-    start: Checkpoint | None,
-    display: Display,
+    collector: GroupCollector,
+    tracker: Tracker,
+    checkpointer: Checkpointer,
     stack: ExitStack,
+    start: Checkpoint | None,
 ) -> Loop:
+    """The loop of a run, gone on with from `start`."""
     job, family = parts.job, parts.family
-    tracking = _open_tracking(job, folder, start, display)
-    stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
-    experience = family.store(folder.trajectories)
-    experience.drop_from(start.step if start else 0)
-    players = open_collector(family.spec, job.rollout.actors, [display.group])
-    collector = RecordedCollector(players, experience)
     stack.callback(collector.close)
     evaluator = family.evaluator(collector) if job.evaluate.every else None
-    loop = Loop(job, parts.trainer, parts.sampler, collector, tracking, store, evaluator, family.summarise)
+    loop = Loop(job, parts.trainer, parts.sampler, collector, tracker, checkpointer, evaluator, family.summarise)
     if start:
         loop.load_state_dict(start.state)
     return loop
@@ -143,8 +158,11 @@ def build_trainer(job: JobConfig, feature_names: Any) -> Trainer:
         raise BadInput(str(error)) from error
 
 
-def _open_tracking(job: JobConfig, folder: RunFolder, start: Checkpoint | None, display: Display) -> Tracking:
+def _open_tracking(
+    job: JobConfig, folder: RunPaths, start: Checkpoint | None, display: Display, resume: bool
+) -> Tracking:
     """The record of a run goes on under the id it began with, and without the rows beyond its checkpoint."""
+    resume_at = start.step if start else 0 if resume else None
     run_id = start.state["tracker"]["run_id"] if start else None
     return open_tracking(
         folder.path,
@@ -152,6 +170,6 @@ def _open_tracking(job: JobConfig, folder: RunFolder, start: Checkpoint | None, 
         job.tracking.wandb,
         job.model_dump(mode="json"),
         run_id or secrets.token_hex(4),
-        start.step if start else None,
+        resume_at,
         {"display": display},
     )

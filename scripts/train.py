@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from refork.cluster.resources import check_resources
+from refork.cluster.resources import check_learners, check_resources
 from refork.cluster.run_folder import RunFolder, create, newest_run, saved_job
 from refork.cluster.toml import dumps
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.scripts.job import read_job
 from refork.trainers.config import JobConfig
 
-FREE_ON_RESUME = ("runs", "rollout", "evaluate", "tracking", "checkpoint", "trainer.updates")
+FREE_ON_RESUME = ("runs", "rollout", "cluster", "evaluate", "tracking", "checkpoint", "trainer.updates")
 """Keys that a resumed run may change; any other would make it another run."""
 
 
@@ -54,6 +54,7 @@ def train(
 
 def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: Sequence[str] | None = None) -> int:
     check_resources(config.rollout.actors)
+    check_learners(config.cluster.learners, config.rollout.actors)
 
     from refork.cluster.reaper import sweep
     from refork.cluster.training import prepare
@@ -65,7 +66,13 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
     folder = open_folder()
     print(f"run folder: {folder.path}", file=sys.stderr)
     try:
-        totals = run(parts, folder, Progress(config.trainer.updates, parts.family.headline), resumed_with is not None)
+        display, resume = Progress(config.trainer.updates, parts.family.headline), resumed_with is not None
+        if config.cluster.learners == 1:
+            totals = run(parts, folder, display, resume)
+        else:
+            from refork.cluster.learners import train_on_learners
+
+            totals = train_on_learners(config, folder, display, resume)
     except (KeyboardInterrupt, InfraFailure):
         again = shlex.join(["refork", "train", str(folder.path), "--resume", *(resumed_with or ())])
         print(f"to go on: {again}", file=sys.stderr)  # a resumed run's own overrides are not in its job file

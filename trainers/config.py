@@ -52,6 +52,11 @@ class RolloutConfig(Config):
     """Rollout actors; 0: in this process, without Ray."""
 
 
+class ClusterConfig(Config):
+    learners: int = Field(1, ge=1)
+    """Learners that deal the work of an update among themselves, a core each; 1: this process, without Ray."""
+
+
 class EvaluateConfig(Config):
     attempts: int = Field(4, ge=1)
     """Sampled episodes per task."""
@@ -153,6 +158,7 @@ class JobConfig(Config):
     agent: AgentConfig = AgentConfig()
     trainer: SerializeAsAny[TrainerConfig]
     rollout: RolloutConfig = RolloutConfig()
+    cluster: ClusterConfig = ClusterConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     tracking: TrackingConfig = TrackingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

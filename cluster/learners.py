@@ -1,0 +1,146 @@
+"""A run on several learners: workers of Ray Train, each with the same loop, on a private Ray of this machine.
+
+All play their share, learn from all of it and hold the same weights; the first one writes. When a learner is lost, all
+begin again at the newest checkpoint, so nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from refork.cluster.checkpoint import read
+from refork.cluster.checkpoint_folder import committed
+from refork.cluster.local_ray import LocalRay
+from refork.cluster.run_folder import RunPaths
+from refork.cluster.tracking import read_metrics
+from refork.cluster.training import Display, assemble, open_players, prepare, train
+from refork.envs.forkable import BadInput, InfraFailure
+from refork.trainers.config import JobConfig
+from refork.trainers.ranks import Ranks
+
+log = logging.getLogger("refork.learners")
+
+RESTARTS = 3
+"""Times that learners are begun again in one call."""
+
+
+def train_on_learners(job: JobConfig, folder: RunPaths, display: Display, resume: bool = False) -> dict[str, float]:
+    """Run the job in `folder` to its end; returns the totals. Raises BadInput, InfraFailure."""
+    cluster = LocalRay.start(job.cluster.learners)
+    try:
+        with Follower(folder.path / "metrics.jsonl", display):
+            for lost in range(RESTARTS + 1):
+                cause = _fit(job, folder.path, resume, cluster.folder)
+                if cause is None:
+                    break
+                if isinstance(cause, BadInput | InfraFailure) or lost == RESTARTS:
+                    raise cause if isinstance(cause, BadInput) else InfraFailure(str(cause)) from cause
+                log.warning("a learner was lost (%s); going on from the newest checkpoint", cause)
+                resume = True
+    finally:
+        cluster.stop()
+    last = read_metrics(folder.path / "metrics.jsonl")[-1]
+    return {name.removeprefix("total/"): value for name, value in last.items() if name.startswith("total/")}
+
+
+def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseException | None:
+    """All learners to the end of the job; why not, if not."""
+    from ray.train import RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    trainer = TorchTrainer(
+        _learn,
+        train_loop_config={"job": job.model_dump(mode="json"), "folder": str(folder.absolute()), "resume": resume},
+        torch_config=TorchConfig(backend="gloo"),
+        scaling_config=ScalingConfig(num_workers=job.cluster.learners, resources_per_worker={"CPU": 1}),
+        run_config=RunConfig(storage_path=str(scratch / "train")),
+    )
+    try:
+        trainer.fit()
+    except WorkerGroupError as error:
+        causes = list(error.worker_failures.values())
+        return next((c for c in causes if isinstance(c, BadInput | InfraFailure)), causes[0])
+    except TrainingFailedError as error:
+        return error
+    return None
+
+
+def _learn(config: Mapping[str, Any]) -> None:
+    """One learner."""
+    from refork.cluster.ranks import TorchRanks
+
+    ranks = TorchRanks()
+    parts = prepare(JobConfig.model_validate(config["job"]))
+    parts.trainer.ranks = ranks
+    folder = RunPaths(Path(config["folder"]))
+    if ranks.rank == 0:
+        train(parts, folder, Silent(), config["resume"], ranks)
+    else:
+        _follow(parts, folder, config["resume"], ranks)
+
+
+def _follow(parts: Any, folder: RunPaths, resume: bool, ranks: Ranks) -> None:
+    """The same loop, and nothing is written."""
+    with ExitStack() as stack:
+        stack.callback(parts.family.close)
+        saved = committed(folder.checkpoints) if resume else []
+        start = read(saved[-1]) if saved else None
+        assemble(parts, open_players(parts, ranks), Silent(), Silent(), stack, start).run()
+
+
+class Silent:
+    """Display, tracker and checkpointer of learners that another one speaks for."""
+
+    def group(self, experience: Any) -> None:
+        pass
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        pass
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
+
+    def close(self, failed: bool = False) -> None:
+        pass
+
+
+class Follower:
+    """Shows the rows of a metrics file as they are written."""
+
+    INTERVAL_S = 0.5
+
+    def __init__(self, path: Path, display: Display) -> None:
+        self._path, self._display = path, display
+        self._shown = max((row["step"] for row in read_metrics(path)), default=0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def _follow(self) -> None:
+        while not self._ended.wait(self.INTERVAL_S):
+            self._show()
+
+    def _show(self) -> None:
+        for row in read_metrics(self._path):
+            if row["step"] > self._shown:
+                self._shown = row["step"]
+                self._display.log(row["step"], {k: v for k, v in row.items() if k != "step" and v is not None})
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._show()
+        self._display.close(failed=kind is not None)

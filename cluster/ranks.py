@@ -1,0 +1,60 @@
+"""Learners over torch.distributed: sums of gradients, and experience that all have though each plays its share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from refork.cluster.collector import LocalCollector, Sink
+from refork.cluster.playing import PlayerSpec
+from refork.replay.player import GroupRequest
+from refork.trainers.ranks import Ranks
+from torch import Tensor, distributed
+
+
+class TorchRanks:
+    """The process group that this process is a member of."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """One exchange for each kind of number."""
+        for kind in dict.fromkeys(tensor.dtype for tensor in tensors):
+            some = [tensor for tensor in tensors if tensor.dtype == kind]
+            flat = torch.cat([tensor.reshape(-1) for tensor in some])
+            distributed.all_reduce(flat)
+            for tensor, part in zip(some, flat.split([tensor.numel() for tensor in some]), strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
+
+class RankedCollector:
+    """Each learner plays its share in its own process; all get all of the experience, in the order of the requests."""
+
+    def __init__(self, spec: PlayerSpec, ranks: Ranks, sinks: Sequence[Sink] = ()) -> None:
+        self._spec, self._ranks, self._sinks = spec, ranks, tuple(sinks)
+        self._own = LocalCollector(spec)
+
+    def collect(
+        self,
+        requests: Sequence[GroupRequest],
+        weights: Mapping[str, np.ndarray],
+        version: int,
+        how: Any = None,
+        baseline: str = "",
+        record: bool = True,
+    ) -> list[Any]:
+        rank, size = self._ranks.rank, self._ranks.size
+        mine = self._own.play(self._spec.units(requests)[rank::size], weights, version, how, baseline)
+        parts: list[list[Any]] = [[] for _ in range(size)]
+        distributed.all_gather_object(parts, mine)
+        played = [parts[i % size][i // size] for i in range(sum(map(len, parts)))]
+        for sink in self._sinks if record else ():
+            for experience in played:
+                sink(experience)
+        return played
+
+    def close(self) -> None:
+        self._own.close()

@@ -1,0 +1,128 @@
+"""A run on several learners as a person starts it: it is the run that one learner makes, whatever happens to one."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from refork.cluster.checkpoint import read
+from refork.cluster.checkpoint_folder import committed, find
+from refork.cluster.reaper import holders
+
+from tests.scripts.commands import refork, rows, run_folder, start
+
+CHAIN = ("chain_small", "--trainer.updates", "60", "--checkpoint.every", "10")
+TWO = ("--cluster.learners", "2")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    done = refork(folder, "train", *CHAIN)
+    assert done.returncode == 0, done.stderr
+    return run_folder(folder)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    done = refork(folder, "train", *CHAIN, *TWO)
+    assert done.returncode == 0, done.stderr
+    assert "update 60/60" in done.stderr
+    assert not holders(folder / ".refork")
+    return run_folder(folder)
+
+
+@pytest.mark.ray
+def test_two_learners_make_the_run_of_one(alone: Path, pair: Path) -> None:
+    """Up to the order of additions, which in the end turns a sampled action."""
+    assert [row["step"] for row in rows(pair)] == [row["step"] for row in rows(alone)]
+    for left, right in zip(rows(alone)[:20], rows(pair)[:20], strict=True):
+        assert left == pytest.approx(right, abs=1e-3)
+    kept = [sorted(path.name for path in (run / "trajectories").iterdir()) for run in (alone, pair)]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.ray
+def test_a_killed_learner_costs_nothing_and_nothing_is_there_twice(pair: Path, tmp_path: Path) -> None:
+    process = start(tmp_path, "train", *CHAIN, *TWO)
+    run = _wait_for_checkpoint(tmp_path, process)
+    os.kill(_learner(process.pid), signal.SIGKILL)
+    _, told = process.communicate(timeout=180)
+    assert process.returncode == 0, told
+    assert "a learner was lost" in told
+    assert rows(run) == rows(pair)
+    networks = [read(find(path)).state["trainer"]["network"] for path in (run, pair)]
+    assert all(torch.equal(networks[0][name], networks[1][name]) for name in networks[0])
+    assert [path.name for path in committed(run / "checkpoints")] == ["step-00000050", "step-00000060"]
+
+
+@pytest.mark.ray
+def test_a_log_is_learnt_from_by_two(tmp_path: Path) -> None:
+    job = (
+        "sepsis_small",
+        "--trainer.updates",
+        "2",
+        "--trainer.steps_per_update",
+        "20",
+        "--env.options.episodes",
+        "300",
+    )
+    found = []
+    for name, more in (("one", ()), ("two", TWO)):
+        (tmp_path / name).mkdir()
+        done = refork(tmp_path / name, "train", *job, *more)
+        assert done.returncode == 0, done.stderr
+        found.append(rows(run_folder(tmp_path / name)))
+    for left, right in zip(*found, strict=True):
+        assert left == pytest.approx(right, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--cluster.learners", "1000"), "cluster.learners: 1000 learners need as many CPU cores"),
+        (("--rollout.actors", "1", *TWO), "rollout.actors: several learners play by themselves"),
+    ],
+)
+def test_what_cannot_be_is_said_before_the_start(more: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = refork(tmp_path, "train", *CHAIN, *more)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def _wait_for_checkpoint(folder: Path, process: subprocess.Popen[str], timeout_s: float = 120) -> Path:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and process.poll() is None:
+        for run in (folder / "runs").glob("*"):
+            if committed(run / "checkpoints"):
+                return run
+        time.sleep(0.01)
+    process.kill()
+    raise AssertionError(process.communicate())
+
+
+def _learner(driver: int) -> int:
+    """A learner of that run: the newest process that Ray calls so."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (path / "cmdline").read_bytes().decode()
+        except OSError:
+            continue
+        if "RayTrainWorker" in name and _descends(int(path.name), driver):
+            found.append(int(path.name))
+    assert found, "no learner is running"
+    return max(found)
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return False
