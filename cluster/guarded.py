@@ -24,7 +24,7 @@ from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import find
 from refork.cluster.log_doses import channels
 from refork.cluster.log_practice import training_density
-from refork.cluster.log_source import LogSource
+from refork.cluster.log_source import LogSource, check_same_log
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import LogSpec
@@ -114,6 +114,7 @@ def _rebuilt(checkpoint: Path) -> Exported:
     if job.trainer.learns_from != "logs":
         raise BadInput(f"{checkpoint}: {job.trainer.kind} did not learn from logs; a guard is fitted to a log")
     source = LogSource(job.env)
+    check_same_log(source, checkpoint)
     trainer = build_trainer(job, source.shape)
     trainer.load_state_dict(loaded.state["trainer"])
     weights = dict(trainer.weights())
