@@ -7,7 +7,8 @@ simulator. On Equal Line an agent sees its place among its neighbours, not all p
 mean over training seeds, 95 % bootstrap. D_CQL is measured between the learnt policies and a clone of the log's
 behaviour. `gap` is what CFCQL is ahead of each other method.
 
-    python scripts/bench/multi_agent.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--done] [--out FILE]
+    python scripts/bench/multi_agent.py [--quick] [--seeds 5] [--processes 2] [--work DIR] [--done] [--cells ...]
+                                         [--out FILE]
 
 Everything done is kept in DIR, and an interrupted study goes on there. The last line is one JSON object.
 """
@@ -84,6 +85,7 @@ def study(options: argparse.Namespace, pool: ProcessPoolExecutor) -> dict[str, A
     waiting = {
         cell: {method: pool.submit(run, options.work, cell, method, *shared) for method in TRIED}
         for cell in cells(options.quick)
+        if cell.name in options.cells
         if not options.done or all(is_judged(options.work, cell, method) for method in TRIED)
     }
     result: dict[str, Any] = {"study": "multi_agent"}
@@ -112,7 +114,10 @@ def show(name: str, row: Mapping[str, Sequence[float]], truth: Mapping[str, floa
 
 
 def main() -> None:
-    options = parsed(parser(__doc__, "seeds", "short trainings, few cells, 2 seeds: minutes"), "seeds")
+    asked = parser(__doc__, "seeds", "short trainings, few cells, 2 seeds: minutes")
+    asked.add_argument("--cells", nargs="*", help="names of logs, as they are printed; default: all")
+    options = parsed(asked, "seeds")
+    options.cells = options.cells or [cell.name for cell in cells(options.quick)]
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         result = study(options, pool)
     report(result, options.out, draw)
