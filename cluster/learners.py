@@ -18,7 +18,7 @@ from refork.cluster.checkpoint_folder import committed
 from refork.cluster.local_ray import LocalRay
 from refork.cluster.run_folder import RunPaths
 from refork.cluster.tracking import read_metrics
-from refork.cluster.training import Display, assemble, open_players, prepare, train
+from refork.cluster.training import Display, Silent, assemble, open_players, prepare, train
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.trainers.config import JobConfig
 from refork.trainers.ranks import Ranks
@@ -91,28 +91,6 @@ def _follow(parts: Any, folder: RunPaths, resume: bool, ranks: Ranks) -> None:
         saved = committed(folder.checkpoints) if resume else []
         start = read(saved[-1]) if saved else None
         assemble(parts, open_players(parts, ranks), Silent(), Silent(), stack, start).run()
-
-
-class Silent:
-    """Display, tracker and checkpointer of learners that another one speaks for."""
-
-    def group(self, experience: Any) -> None:
-        pass
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        pass
-
-    def save(self, step: int, state: Mapping[str, Any]) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        pass
-
-    def close(self, failed: bool = False) -> None:
-        pass
 
 
 class Follower:

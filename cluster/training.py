@@ -6,7 +6,7 @@ import copy
 import logging
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -34,6 +34,28 @@ class Display(MetricSink, Protocol):
     """Shows a run: every experience as it comes, and the metrics of every update."""
 
     def group(self, experience: Any) -> None: ...
+
+
+class Silent:
+    """A display, a tracker and a checkpointer that do nothing."""
+
+    def group(self, experience: Any) -> None:
+        pass
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        pass
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
+
+    def close(self, failed: bool = False) -> None:
+        pass
 
 
 @dataclass

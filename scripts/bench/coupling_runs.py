@@ -19,7 +19,7 @@ from refork.cluster.game_family import GameFamily
 from refork.cluster.game_judgement import results
 from refork.cluster.run_folder import create
 from refork.cluster.tracking import read_metrics
-from refork.cluster.training import Parts, prepare, train
+from refork.cluster.training import Parts, Silent, prepare, train
 from refork.replay.games import ImproveConfig, PlayConfig
 from refork.scripts.job import read_job
 from refork.trainers.config import JobConfig
@@ -36,19 +36,6 @@ class Variant:
     overrides: tuple[str, ...]
     forks: int = 0
     """Candidates tried by forking at every decision when it is judged; 0: none."""
-
-
-class Silent:
-    """Shows nothing: many runs share a terminal."""
-
-    def group(self, experience: Any) -> None:
-        pass
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        pass
-
-    def close(self, failed: bool = False) -> None:
-        pass
 
 
 def job_of(variant: Variant, seed: int, runs: Path, common: Sequence[str] = ()) -> JobConfig:

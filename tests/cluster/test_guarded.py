@@ -9,11 +9,10 @@ from refork.agents.density import fit_density
 from refork.agents.guard_checks import Rule
 from refork.cluster.guarded import NAME, VetoFile, export_guarded, load_guarded
 from refork.cluster.run_folder import create
-from refork.cluster.training import prepare, train
+from refork.cluster.training import Silent, prepare, train
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import ActionSpec, Limit, LogSpec, ObservationSpec
 from refork.replay.transitions import save
-from refork.scripts.bench.coupling_runs import Silent
 from refork.trainers.config import JobConfig
 
 from tests.trainers.ogsrl.made import one_step

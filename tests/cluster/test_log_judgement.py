@@ -22,13 +22,12 @@ from refork.cluster.log_source import LogSource, check_same_log
 from refork.cluster.log_tables import support_of
 from refork.cluster.log_words import policies
 from refork.cluster.run_folder import create
-from refork.cluster.training import build_trainer, prepare, train
+from refork.cluster.training import Silent, build_trainer, prepare, train
 from refork.envs.clinical.sepsis_scm import SepsisScm
 from refork.envs.forkable import BadInput
 from refork.replay.ope.estimate import Estimate, observed_return
 from refork.replay.support import SAFETY, cost_log
 from refork.replay.transitions import save
-from refork.scripts.bench.coupling_runs import Silent
 from refork.trainers import fqe
 from refork.trainers.config import JobConfig, TrackingConfig
 from rich.console import Console

@@ -6,8 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+from refork.cluster.checkpoint_folder import committed
 
 REFORK = str(Path(sys.executable).with_name("refork"))
 SMALL = ("chain_small", "--trainer.updates", "6", "--checkpoint.every", "2")
@@ -55,3 +58,15 @@ def rows(run: Path) -> list[dict[str, Any]]:
     """Metrics without what is measured in seconds."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if "seconds" not in k} for row in found]
+
+
+def wait_for_checkpoint(folder: Path, process: subprocess.Popen[str], timeout_s: float = 120) -> Path:
+    """The run in `folder` once it has one; raises AssertionError with what was printed when there is none."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and process.poll() is None:
+        for run in (folder / "runs").glob("*"):
+            if committed(run / "checkpoints"):
+                return run
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError(process.communicate())

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
 from refork.cluster.reaper import holders
 
-from tests.scripts.commands import refork, rows, run_folder, start
+from tests.scripts.commands import refork, rows, run_folder, start, wait_for_checkpoint
 
 CHAIN = ("chain_small", "--trainer.updates", "60", "--checkpoint.every", "10")
 TWO = ("--cluster.learners", "2")
@@ -49,7 +47,7 @@ def test_two_learners_make_the_run_of_one(alone: Path, pair: Path) -> None:
 @pytest.mark.ray
 def test_a_killed_learner_costs_nothing_and_nothing_is_there_twice(pair: Path, tmp_path: Path) -> None:
     process = start(tmp_path, "train", *CHAIN, *TWO)
-    run = _wait_for_checkpoint(tmp_path, process)
+    run = wait_for_checkpoint(tmp_path, process)
     os.kill(_learner(process.pid), signal.SIGKILL)
     _, told = process.communicate(timeout=180)
     assert process.returncode == 0, told
@@ -93,17 +91,6 @@ def test_what_cannot_be_is_said_before_the_start(more: tuple[str, ...], said: st
     assert done.returncode == 2
     assert said in done.stderr
     assert not (tmp_path / "runs").exists()
-
-
-def _wait_for_checkpoint(folder: Path, process: subprocess.Popen[str], timeout_s: float = 120) -> Path:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline and process.poll() is None:
-        for run in (folder / "runs").glob("*"):
-            if committed(run / "checkpoints"):
-                return run
-        time.sleep(0.01)
-    process.kill()
-    raise AssertionError(process.communicate())
 
 
 def _learner(driver: int) -> int:

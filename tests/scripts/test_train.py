@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
 from refork.cluster.reaper import holders
 
-from tests.scripts.commands import SMALL, refork, rows, run_folder, start
+from tests.scripts.commands import SMALL, refork, rows, run_folder, start, wait_for_checkpoint
 
 ENDLESS = ("chain_small", "--trainer.updates", "1000000", "--checkpoint.every", "5")
 
@@ -29,17 +28,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = refork(folder, "train", *SMALL)
     assert done.returncode == 0, done.stderr
     return run_folder(folder)
-
-
-def _wait_for_checkpoint(folder: Path, process: subprocess.Popen[str], timeout_s: float = 60) -> Path:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline and process.poll() is None:
-        for run in (folder / "runs").glob("*"):
-            if committed(run / "checkpoints"):
-                return run
-        time.sleep(0.05)
-    process.kill()
-    raise AssertionError(process.communicate())
 
 
 def test_a_run_folder_holds_the_job_the_metrics_and_committed_checkpoints(whole: Path) -> None:
@@ -78,7 +66,7 @@ def test_a_resumed_run_must_be_the_same_job(tmp_path: Path) -> None:
 
 def _interrupted(folder: Path, what: signal.Signals) -> Path:
     process = start(folder, "train", *ENDLESS)
-    run = _wait_for_checkpoint(folder, process)
+    run = wait_for_checkpoint(folder, process)
     process.send_signal(what)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -103,7 +91,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
 def test_a_run_is_held_by_one_process(tmp_path: Path) -> None:
     process = start(tmp_path, "train", *ENDLESS)
     try:
-        run = _wait_for_checkpoint(tmp_path, process)
+        run = wait_for_checkpoint(tmp_path, process)
         done = refork(tmp_path, "train", str(run), "--resume")
         assert done.returncode == 2
         assert f"process {process.pid} is running this run" in done.stderr
@@ -135,7 +123,7 @@ def _ray_folder(pid: int) -> Path:
 @pytest.mark.ray
 def test_a_killed_driver_leaves_no_actor_and_resumes_as_if_never_stopped(tmp_path: Path) -> None:
     process = start(tmp_path, "train", *ENDLESS, "--rollout.actors", "2", "--trainer.horizon", "9")
-    run = _wait_for_checkpoint(tmp_path, process)
+    run = wait_for_checkpoint(tmp_path, process)
     folder = _ray_folder(process.pid)
     assert any("ray::Rollout" in Path(f"/proc/{pid}/cmdline").read_text() for pid in holders(folder))
     process.kill()
@@ -157,7 +145,7 @@ def test_a_killed_driver_leaves_no_actor_and_resumes_as_if_never_stopped(tmp_pat
 @pytest.mark.ray
 def test_ctrl_c_with_actors_leaves_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "train", *ENDLESS, "--rollout.actors", "2")
-    _wait_for_checkpoint(tmp_path, process)
+    wait_for_checkpoint(tmp_path, process)
     folder = _ray_folder(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
