@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refork.scripts.bench import multi_agent, multi_agent_runs
 from refork.scripts.bench.multi_agent_plot import draw, line_sizes
-from refork.scripts.bench.multi_agent_runs import Cell, departure, judged, known, learnt
+from refork.scripts.bench.multi_agent_runs import Cell, departure, judged, known, learnt, source
 
 SHORT = (("updates", 1), ("steps_per_update", 3), ("batch", 8), ("gamma", 0.9), ("target_rate", 0.01))
 
@@ -45,13 +45,13 @@ def test_what_was_done_is_not_done_again(cell: Cell, tmp_path: Path, monkeypatch
 
 
 def test_a_policy_does_not_depart_from_itself_and_a_sure_one_does(cell: Cell) -> None:
-    clone = learnt(cell, "bc", {}, 1, 2000)[0]
-    assert list(departure(cell, [clone]).values()) == pytest.approx([0, 0], abs=1e-6)
+    log, clone = source(cell).log, learnt(cell, "bc", {}, 1, 2000)[0]
+    assert list(departure(log, [clone], clone).values()) == pytest.approx([0, 0], abs=1e-6)
 
     def sure(observations: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
         return np.broadcast_to(np.eye(11)[3], (len(observations), 2, 11))
 
-    one, joint = departure(cell, [sure]).values()
+    one, joint = departure(log, [sure], clone).values()
     assert 3 < one < 30  # about 1 / (1/11) - 1 after so few steps
     assert joint > 2 * one
 
