@@ -21,8 +21,10 @@ class Score:
     value: float
     """Mean over seeds of the values estimated by FQE."""
     by_seed: tuple[float, ...]
-    trusted: bool
-    """All of them converged, within what values can be."""
+    possible: bool
+    """All of them are numbers within what values can be."""
+    converged: bool
+    """FQE of all of them did."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,10 @@ def select(
     of 10,000 episodes as well (scripts/bench/ope.py).
 
     `candidates`: for every setting its policies, one a seed. `gamma` None: that under which the log's values are
-    stated. `method` auto: shrunk tables for logs of states, networks otherwise. Candidates whose FQE did not converge,
-    or left what values can be, are only chosen when all are such. Ties go to the first. Raises BadInput when there is
-    nothing to choose from, or no validation data.
+    stated. `method` auto: shrunk tables for logs of states, networks otherwise. Candidates whose FQE left what values
+    can be are only chosen when all are such; one that has not settled is no reason: with ten decision makers the settled
+    ones were those that stand still. Ties go to the first. Raises BadInput when there is nothing to choose from, or no
+    validation data.
     """
     if not candidates or not all(candidates.values()):
         raise BadInput("selection: every candidate needs at least one policy")
@@ -71,7 +74,7 @@ def select(
     folds = 1 if training is None else 2
     found = iter(fqe.evaluate(log, acts, gamma, method=method, folds=folds, seed=seed, network=network))
     scores = {name: _score([next(found) for _ in policies]) for name, policies in candidates.items()}
-    eligible = [name for name in scores if scores[name].trusted] or list(scores)
+    eligible = [name for name in scores if scores[name].possible] or list(scores)
     best = max(eligible, key=lambda name: np.nan_to_num(scores[name].value, nan=-np.inf))
     part = "validation" if training is None else "training and validation, cross-fitted,"
     rule = (
@@ -83,7 +86,8 @@ def select(
 def _score(found: Sequence[fqe.FQE]) -> Score:
     """Of one candidate's seeds."""
     values = tuple(f.value for f in found)
-    return Score(float(np.mean(values)), values, all(f.trusted for f in found))
+    possible = all(f.in_bounds and bool(np.isfinite(f.starts).all()) for f in found)
+    return Score(float(np.mean(values)), values, possible, all(f.converged for f in found))
 
 
 def joined(first: Transitions, second: Transitions) -> Transitions:

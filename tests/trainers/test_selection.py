@@ -1,8 +1,11 @@
 """Hyper-parameters are chosen from logged data alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from refork.envs.forkable import BadInput
+from refork.trainers import fqe
 from refork.trainers.selection import joined, select
 
 from tests.trainers.test_fqe import always, corridor
@@ -39,3 +42,24 @@ def test_nothing_to_choose_from_is_bad_input() -> None:
         select({"a": []}, corridor())
     with pytest.raises(BadInput, match=r"validation part is empty.*fractions"):
         select({"a": [always(1)]}, corridor().subset(np.zeros(0, np.int64)))
+
+
+def test_one_that_has_not_settled_is_chosen_all_the_same_and_an_impossible_value_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the unit of the log: 3 is the most that can be had."""
+    log = corridor()
+    plain = fqe.evaluate(log, [always(0), always(1)], 1.0, method="table")
+
+    def found(*_: object, **__: object) -> list[fqe.FQE]:
+        return [
+            plain[0],
+            replace(plain[1], converged=False),
+            replace(plain[1], starts=plain[1].starts + 90, highest=99),
+        ]
+
+    monkeypatch.setattr(fqe, "evaluate", found)
+    choice = select({"settled": [always(0)], "unsettled": [always(1)], "impossible": [always(1)]}, log)
+    assert choice.name == "unsettled"
+    assert [score.possible for score in choice.scores.values()] == [True, True, False]
+    assert [score.converged for score in choice.scores.values()] == [True, False, True]
