@@ -56,7 +56,7 @@ def select(
 
     `candidates`: for every setting its policies, one a seed. `gamma` None: that under which the log's values are
     stated. `method` auto: shrunk tables for logs of states, networks otherwise. Candidates whose FQE left what values
-    can be are only chosen when all are such; one that has not settled is no reason: with ten decision makers the settled
+    can be are only chosen when all are such. That it has not settled is no reason: with ten decision makers the settled
     ones were those that stand still. Ties go to the first. Raises BadInput when there is nothing to choose from, or no
     validation data.
     """
