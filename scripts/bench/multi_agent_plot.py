@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,22 @@ QUALITIES = ("random", "medium_replay", "medium", "expert")
 
 
 def draw(result: Mapping[str, Any], out: Path) -> None:
-    """Six panels into the file `out`."""
-    figure, grid = plt.subplots(2, 3, figsize=(15, 8.5), layout="constrained")
-    for axis, quality in zip((grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1]), QUALITIES, strict=True):
-        _line_panel(axis, result, quality)
-    _navigation_panel(grid[0, 2], result)
-    _growth_panel(grid[1, 2], result)
-    for axis in grid.ravel():
+    """A panel for each kind of log that there are results of, into the file `out`."""
+    panels = [partial(_line_panel, result=result, quality=q) for q in QUALITIES if line_sizes(result, q)]
+    if any(name.startswith("spread-") for name in result["truth"]):
+        panels.append(partial(_navigation_panel, result=result))
+    if line_sizes(result, "medium_replay"):
+        panels.append(partial(_growth_panel, result=result))
+    wide = min(3, len(panels))
+    high = -(-len(panels) // wide)
+    figure, grid = plt.subplots(high, wide, figsize=(5 * wide, 4 * high + 0.5), layout="constrained", squeeze=False)
+    for axis, panel in zip_longest(grid.ravel(), panels):
+        axis.set_visible(panel is not None)
+        if panel is not None:
+            panel(axis)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    handles, labels = grid[0, 1].get_legend_handles_labels()
+    handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=10)
     figure.savefig(out, dpi=110)
     plt.close(figure)
@@ -43,9 +51,8 @@ def line_sizes(result: Mapping[str, Any], quality: str) -> dict[int, str]:
 
 def _line_panel(axis: Axes, result: Mapping[str, Any], quality: str) -> None:
     cells = line_sizes(result, quality)
-    axis.set_visible(bool(cells))  # the short form has few
     sizes = np.array(list(cells))
-    for place, method in enumerate(METHODS if cells else ()):
+    for place, method in enumerate(METHODS):
         rows = np.array([result[name][method] for name in cells.values()])
         _whiskers(axis, sizes + 0.06 * (place - 2), rows, method, "-")
     logged = [result["truth"][name]["behaviour"] for name in cells.values()]
