@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from refork.cluster.playing import Player, PlayerSpec, Unit
+from refork.cluster.playing import Player, PlayerSpec
 from refork.envs.forkable import InfraFailure
 from refork.replay.experience import ExperienceStore
 from refork.replay.player import GroupRequest
@@ -39,8 +39,9 @@ class GroupCollector(Protocol):
 class LocalCollector:
     """Plays units one after the other in this process."""
 
-    def __init__(self, spec: PlayerSpec, sinks: Sequence[Sink] = ()) -> None:
-        self._spec, self._sinks = spec, tuple(sinks)
+    def __init__(self, spec: PlayerSpec, sinks: Sequence[Sink] = (), share: slice = slice(None)) -> None:
+        """`share`: which of the units it plays; all, unless others play the rest."""
+        self._spec, self._sinks, self._share = spec, tuple(sinks), share
         self._player: Player = spec.player()(spec)
 
     def collect(
@@ -52,20 +53,8 @@ class LocalCollector:
         baseline: str = "",
         record: bool = True,
     ) -> list[Any]:
-        return self.play(self._spec.units(requests), weights, version, how, baseline, record)
-
-    def play(
-        self,
-        units: Sequence[Unit],
-        weights: Mapping[str, np.ndarray],
-        version: int,
-        how: Any = None,
-        baseline: str = "",
-        record: bool = True,
-    ) -> list[Any]:
-        """Of units cut already."""
         played: list[Any] = []
-        for unit in units:
+        for unit in self._spec.units(requests)[self._share]:
             played.append(self._player.play(unit, weights, version, how, baseline))
             for sink in self._sinks if record else ():
                 sink(played[-1])

@@ -6,7 +6,9 @@ begin again at the newest checkpoint, so nothing is there twice.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -101,6 +103,8 @@ class Follower:
     def __init__(self, path: Path, display: Display) -> None:
         self._path, self._display = path, display
         self._shown = max((row["step"] for row in read_metrics(path)), default=0)
+        self._read = (0, 0)
+        """The file, by its number, and how much of it was read: a resumed run writes another."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -109,10 +113,22 @@ class Follower:
             self._show()
 
     def _show(self) -> None:
-        for row in read_metrics(self._path):
+        for row in self._new_rows():
             if row["step"] > self._shown:
                 self._shown = row["step"]
                 self._display.log(row["step"], {k: v for k, v in row.items() if k != "step" and v is not None})
+
+    def _new_rows(self) -> list[dict[str, Any]]:
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            begin = self._read[1] if found.st_ino == self._read[0] and found.st_size >= self._read[1] else 0
+            file.seek(begin)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read = (found.st_ino, begin + len(whole))
+        return [json.loads(line) for line in whole.splitlines()]
 
     def __enter__(self) -> None:
         self._thread.start()

@@ -34,8 +34,8 @@ class RankedCollector:
     """Each learner plays its share in its own process; all get all of the experience, in the order of the requests."""
 
     def __init__(self, spec: PlayerSpec, ranks: Ranks, sinks: Sequence[Sink] = ()) -> None:
-        self._spec, self._ranks, self._sinks = spec, ranks, tuple(sinks)
-        self._own = LocalCollector(spec)
+        self._size, self._sinks = ranks.size, tuple(sinks)
+        self._own = LocalCollector(spec, share=slice(ranks.rank, None, ranks.size))
 
     def collect(
         self,
@@ -46,8 +46,7 @@ class RankedCollector:
         baseline: str = "",
         record: bool = True,
     ) -> list[Any]:
-        rank, size = self._ranks.rank, self._ranks.size
-        mine = self._own.play(self._spec.units(requests)[rank::size], weights, version, how, baseline)
+        mine, size = self._own.collect(requests, weights, version, how, baseline), self._size
         parts: list[list[Any]] = [[] for _ in range(size)]
         distributed.all_gather_object(parts, mine)
         played = [parts[i % size][i // size] for i in range(sum(map(len, parts)))]

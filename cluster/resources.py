@@ -13,20 +13,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def check_resources(actors: int) -> None:
-    """Raises BadInput for more rollout actors than cores."""
-    if actors > cores():
-        raise BadInput(
-            f"rollout.actors: {actors} actors need as many CPU cores, this machine has {cores()}; ask for fewer"
-        )
-
-
-def check_learners(learners: int, actors: int) -> None:
-    """Raises BadInput for more learners than cores, and for rollout actors beside several."""
-    if learners > cores():
-        raise BadInput(
-            f"cluster.learners: {learners} learners need as many CPU cores, this machine has {cores()}; ask for fewer"
-        )
+def check_resources(actors: int, learners: int = 1) -> None:
+    """Raises BadInput for more rollout actors or learners than cores, and for actors beside several learners."""
+    for key, count in (("rollout.actors", actors), ("cluster.learners", learners)):
+        if count > cores():
+            what = key.split(".")[1]
+            raise BadInput(f"{key}: {count} {what} need as many CPU cores, this machine has {cores()}; ask for fewer")
     if learners > 1 and actors:
         raise BadInput("rollout.actors: several learners play by themselves; set it to 0, or cluster.learners to 1")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from refork.cluster.resources import check_learners, check_resources
+from refork.cluster.resources import check_resources
 from refork.cluster.run_folder import RunFolder, create, newest_run, saved_job
 from refork.cluster.toml import dumps
 from refork.envs.forkable import BadInput, InfraFailure
@@ -53,8 +53,7 @@ def train(
 
 
 def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: Sequence[str] | None = None) -> int:
-    check_resources(config.rollout.actors)
-    check_learners(config.cluster.learners, config.rollout.actors)
+    check_resources(config.rollout.actors, config.cluster.learners)
 
     from refork.cluster.reaper import sweep
     from refork.cluster.training import prepare
@@ -72,7 +71,9 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
         else:
             from refork.cluster.learners import train_on_learners
 
-            totals = train_on_learners(config, folder, display, resume)
+            parts.family.close()  # each learner opens its own
+            with folder:
+                totals = train_on_learners(config, folder, display, resume)
     except (KeyboardInterrupt, InfraFailure):
         again = shlex.join(["refork", "train", str(folder.path), "--resume", *(resumed_with or ())])
         print(f"to go on: {again}", file=sys.stderr)  # a resumed run's own overrides are not in its job file

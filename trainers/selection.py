@@ -51,8 +51,8 @@ def select(
 
     With `training`, the episodes that they were trained on, FQE is fitted on both together, in two folds by patient:
     then an episode's value still never comes from its own patient, and several times as much data speaks. Policies
-    planned on logs of 500 and 2,500 episodes of ICU-Sepsis were ordered better so than by the validation part alone,
-    of 10,000 episodes as well (scripts/bench/ope.py).
+    planned on logs of 500 and 2,500 episodes of ICU-Sepsis were ordered better so than by the validation part alone, at
+    10,000 no better (scripts/bench/ope.py).
 
     `candidates`: for every setting its policies, one a seed. `gamma` None: that under which the log's values are
     stated. `method` auto: shrunk tables for logs of states, networks otherwise. Candidates whose FQE left what values
