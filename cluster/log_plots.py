@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 STYLES = {"ok": ("o", 1.0), "by model": ("s", 0.35), "unsupported": ("x", 0.35)}
 """Marker and opacity: what the log does not support is faint."""
-MARKS = (
-    "black bar: true value; circle: supported by the log; faint square: by model; faint cross: unsupported;\n"
-    "arrow: beyond the picture"
-)
+MARKS = "circle: supported by the log; faint square: by model; faint cross: unsupported; arrow: beyond the picture"
 MODELS = ("table", "linear", "tree", "network")
 SHADES = {
     "WIS": 8,
@@ -70,7 +67,8 @@ def _draw_estimates(report: LogReport, path: Path) -> Path:
     axis.set(yticks=range(len(rows)), yticklabels=labels, xlim=limits, ylim=(len(rows) - 0.4, -0.6))
     axis.set_title(f"Values estimated on {report.split} patients, 95 % intervals")
     meaning = fill(f"expected return: {report.part.log.spec.reward}", 90)
-    axis.set_xlabel(f"{meaning}\n{MARKS}", fontsize=9)
+    marks = f"{MARKS}\nblack bar: true value" if any(row.truth for row in rows) else MARKS
+    axis.set_xlabel(f"{meaning}\n{marks}", fontsize=9)
     handles = [plt.Line2D([], [], color=_color(name), marker="o", ls="", label=name) for name in names]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return _finish(figure, [axis], path)
@@ -135,8 +133,11 @@ def _draw_calibration(report: LogReport, path: Path) -> Path:
         said, seen, counts = (np.array([getattr(r, name) for r in rows]) for name in ("said", "seen", "count"))
         error = 2 * np.sqrt(np.maximum(seen * (1 - seen), 1e-9) / counts)
         label = f"{names[i]}, ECE {own.ece:.3f}"
-        axis.errorbar(said, np.maximum(seen, 1e-4), error, marker="o", ms=4, capsize=2, label=label)
-    axis.set(xlabel=f"probability said (of at least {LEAST_COUNT} actions)", ylabel="share seen")
+        never = seen == 0  # no point of a logarithmic axis
+        line = axis.errorbar(said[~never], seen[~never], error[~never], marker="o", ms=4, capsize=2, label=label)
+        axis.plot(said[never], np.full(never.sum(), 1.3e-4), "v", color=line[0].get_color(), fillstyle="none")
+    meant = f"probability said (of at least {LEAST_COUNT} actions)\nopen triangle: never seen"
+    axis.set(xlabel=meant, ylabel="share seen")
     axis.set(xscale="log", yscale="log", xlim=(1e-4, 1.2), ylim=(1e-4, 1.2))
     axis.legend(frameon=False)
     return _finish(figure, [axis], path)
