@@ -20,7 +20,7 @@ from refork.envs.log_spec import LogSpec, Simulator
 from refork.envs.simulators import SIMULATORS, open_simulator
 from refork.envs.swe.tasks import Split
 from refork.replay.formats.kinds import cached
-from refork.replay.transitions import Transitions, digest, load, of, split_by_patient
+from refork.replay.transitions import SPLIT, Transitions, digest, load, of, split_by_patient
 from refork.replay.validation import check_learnable
 from refork.trainers.config import Config, EnvConfig
 
@@ -38,7 +38,7 @@ class LogOptions(Config):
     """Episodes of a log that the simulator writes."""
     log_seed: int = Field(0, ge=0)
     """Seed of a log that the simulator writes, and of the split."""
-    fractions: tuple[float, float, float] = (0.7, 0.15, 0.15)
+    fractions: tuple[float, float, float] = SPLIT
     """Shares of the patients to train, validate and hold out."""
     schema_file: Path | None = None
     """Declares what is in a file that `env.tasks` names; None: NAME.schema.toml beside it."""

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 from refork.replay.ope.weights import LEAST_ESS
-from refork.replay.transitions import Transitions, digest, split_by_patient
+from refork.replay.transitions import SPLIT, Transitions, digest, split_by_patient
 
 QUANTILES = ("min", "p25", "median", "p75", "max")
 WILD = 1e6
 BLOCK = 1 << 18
 MOST_ROWS = 1_000_000
 """Quantiles of features are those of at most so many rows, evenly spaced."""
-SPLIT = (0.7, 0.15, 0.15)
-"""The default shares of patients to train, validate and hold out (`env.options.fractions`)."""
 
 
 @dataclass(frozen=True)

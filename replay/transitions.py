@@ -166,6 +166,10 @@ def digest(log: LogArrays) -> str:
     return found.hexdigest()
 
 
+SPLIT = (0.7, 0.15, 0.15)
+"""Shares of the patients to train, validate and hold out, unless others are asked for."""
+
+
 def split_by_patient(log: LogArrays, fractions: Sequence[float], seed: int) -> list[np.ndarray]:
     """Episodes of each part, ascending; all episodes of a patient are in one part. Parts may be empty."""
     patients = np.unique(log.patients)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from refork.cluster.log_source import LogOptions
-from refork.replay.data_card import SPLIT, data_card
+from refork.replay.data_card import data_card
 from refork.replay.transitions import digest, of, split_by_patient
 
 from tests.replay.test_transitions import small_log
@@ -66,7 +66,6 @@ def test_quantiles_of_a_large_log_are_those_of_rows_evenly_spaced(monkeypatch: p
 
 
 def test_the_split_is_that_of_a_job() -> None:
-    assert LogOptions().fractions == SPLIT
     log = log_for("discrete", episodes=100)
     expected = [len(part) for part in split_by_patient(log, LogOptions().fractions, LogOptions().log_seed)]
     assert list(data_card(log, "log", {}).split.values()) == expected

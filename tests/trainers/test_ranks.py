@@ -74,22 +74,22 @@ def together(size: int, work: Callable[[Any], Any]) -> list[Any]:
     return found
 
 
-def _close(one: Any, other: Any, tolerance: float) -> None:
+def _assert_close(one: Any, other: Any, tolerance: float) -> None:
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         for name in one:
-            _close(one[name], other[name], tolerance)
+            _assert_close(one[name], other[name], tolerance)
     else:
         np.testing.assert_allclose(other, one, atol=tolerance, rtol=tolerance)
 
 
-def _same(work: Callable[[Any], tuple[dict[str, Any], dict[str, float]]], tolerance: float = 2e-5) -> None:
+def _assert_same(work: Callable[[Any], tuple[dict[str, Any], dict[str, float]]], tolerance: float = 2e-5) -> None:
     """Weights and metrics, on every one of two and of three ranks."""
     alone = work(Alone())
     for size in (2, 3):
         for found in together(size, work):
             for one, other in zip(alone, found, strict=True):
-                _close(one, other, tolerance)
+                _assert_close(one, other, tolerance)
 
 
 @pytest.mark.parametrize(("kind", "actions"), CASES)
@@ -100,7 +100,7 @@ def test_trainers_of_logs(kind: str, actions: str) -> None:
         rows = [trainer.update(update, [experience_of(_log(kind, actions))]) for update in range(2)]
         return trainer.weights(), rows[-1]
 
-    _same(work)
+    _assert_same(work)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_policy_gradients(settings: dict[str, Any]) -> None:
         kept = {name: value for name, value in rows[-1].items() if "seconds" not in name}
         return loop.trainer.weights(), kept
 
-    _same(work)
+    _assert_same(work)
 
 
 @pytest.mark.parametrize(("update", "size_of_minibatch"), [("pmd", 0), ("pmd", 2), ("mappo", 0)])
@@ -137,7 +137,7 @@ def test_games(update: str, size_of_minibatch: int) -> None:
         row = trainer.update(0, mixed)
         return trainer.weights(), row
 
-    _same(work)
+    _assert_same(work)
 
 
 def test_every_row_is_exactly_one_ranks() -> None:
