@@ -3,7 +3,7 @@
 Two simulators whose logs hide what clinicians saw: the sepsis model with diabetes hidden (the odds of a vasopressor
 are Gamma times as high with diabetes), and a clinic of one choice in which the log prefers a treatment that is worse.
 Every seed is a log of its own, with networks of its own. Of every method three settings are tried, and one is chosen
-from the log alone: the greatest value that fitted Q evaluation gives it on the validation part (which the confounder
+from the log alone: the greatest value that fitted Q evaluation, cross-fitted by patient, gives it (which the confounder
 misleads as well). Values are exact. Intervals: interquartile mean over logs, 95 % bootstrap. Gamma 1 is the control:
 nothing is confounded, and the penalty must change nothing.
 

@@ -20,8 +20,8 @@ from refork.scripts.bench.kept import kept
 from refork.scripts.bench.studies import Settings
 from refork.trainers.config import JobConfig
 from refork.trainers.delphic.trainer import Trainer as Delphic
-from refork.trainers.fqe import evaluate
 from refork.trainers.make import make_trainer
+from refork.trainers.selection import select
 
 ALPHAS = (0.01, 0.1, 1.0)
 TRIED: dict[str, tuple[str, tuple[Settings, ...]]] = {
@@ -124,20 +124,19 @@ def _trained(
 def _chosen(
     source: LogSource, tried: Sequence[Settings], trained: Sequence[tuple[Act, Mapping[str, float]]], gamma: float
 ) -> dict[str, Any]:
-    """Chosen by the greatest value that fitted Q evaluation gives on the validation part of the log, with the discount
-    of the training."""
+    """Chosen as the other studies do, with the discount of the training."""
     assert source.simulator is not None
     acts, rows = [act for act, _ in trained], [row for _, row in trained]
-    validation = source.log.subset(source.splits["validation"])
-    estimates = [fqe.value for fqe in evaluate(validation, acts, gamma, method="table", folds=1)]
+    training, validation = (source.log.subset(source.splits[part]) for part in ("train", "validation"))
+    found = select({str(k): [act] for k, act in enumerate(acts)}, validation, training=training, gamma=gamma)
     values = [source.simulator.truth(act).value for act in acts]
-    best = int(np.argmax(estimates))
+    best = int(found.name)
     metrics = {k: v for k, v in rows[best].items() if k.startswith("worlds/") or k == "changed_actions"}
     return {
         "chosen": dict(tried[best]),
         "value": values[best],
         "values": values,
-        "estimates": estimates,
+        "estimates": [score.value for score in found.scores.values()],
         "metrics": metrics,
     }
 
