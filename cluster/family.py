@@ -147,7 +147,7 @@ def open_family(job: JobConfig) -> Family:
 
 def _matched(job: JobConfig, family: type[Family]) -> Family:
     gives = family.experience
-    if job.trainer.learns_from == gives:
+    if job.trainer.learns_from in (gives, "any"):
         return family(job)
     fitting = [name for name in algorithms() if trainer_config_class(name).learns_from == gives]
     raise BadInput(

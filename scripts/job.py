@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from refork.envs.forkable import BadInput
-from refork.trainers.config import JobConfig, TrainerConfig, algorithms, trainer_config_class
+from refork.trainers.config import JobConfig, TrainerConfig, kinds, trainer_config_class
 
 FLAGS = ("--dry-run", "--resume")
 
@@ -104,10 +104,10 @@ def _algorithm(data: Mapping[str, Any], given: Sequence[Override], path: Path) -
     for override in given:
         if override.path == ("trainer", "kind"):
             kind, where = override.value or "", override.flag
-    if kind not in algorithms():
-        near = get_close_matches(str(kind), algorithms(), 1)
+    if kind not in kinds():
+        near = get_close_matches(str(kind), kinds(), 1)
         guess = f"did you mean {near[0]}? " if near else ""
-        raise BadInput(f"{where}: no algorithm {kind!r}; {guess}there are: {', '.join(algorithms())}")
+        raise BadInput(f"{where}: no algorithm {kind!r}; {guess}there are: {', '.join(kinds())}")
     return str(kind)
 
 
@@ -176,7 +176,7 @@ def known_keys(kind: str, model: type[BaseModel] = JobConfig, prefix: str = "") 
 def nearest_key(path: Sequence[str], kind: str) -> str:
     """A hint that names the nearest right key: by the whole dotted name, else by its last part."""
     keys, wrong = list(known_keys(kind)), ".".join(path)
-    if others := [other for other in algorithms() if wrong in known_keys(other)]:
+    if others := [other for other in kinds() if wrong in known_keys(other)]:
         return f"{kind} has no such key; it is one of {', '.join(others)}"
     near = [k for k in keys if k.rsplit(".", 1)[-1] == path[-1]] or get_close_matches(wrong, keys, 1, 0.75)
     if near := near or get_close_matches(wrong, keys, 1, 0.5):

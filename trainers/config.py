@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
@@ -36,8 +36,8 @@ class EnvConfig(Config):
     """Keyword arguments of the environment's constructor; for games what `cluster/game_options.py` lists."""
 
 
-AGENTS = {"tasks": "edit_scorer", "games": "cross_graph", "logs": "q_networks"}
-"""What acts in what a trainer learns from."""
+AGENTS = {"tasks": "edit_scorer", "games": "cross_graph", "logs": "q_networks", "any": "rllib"}
+"""What acts in what a trainer learns from; rllib: a network that RLlib makes."""
 
 
 class AgentConfig(Config):
@@ -49,12 +49,19 @@ class AgentConfig(Config):
 
 class RolloutConfig(Config):
     actors: int = Field(0, ge=0)
-    """Rollout actors; 0: in this process, without Ray."""
+    """Rollout actors, of all learners together; 0: learners play by themselves, one learner without Ray."""
+    cpus: float = Field(1.0, gt=0)
+    """CPU cores that Ray sets aside for each actor."""
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """What each actor takes of the nodes' own resources, e.g. sandbox = 1: then only nodes with that play."""
 
 
 class ClusterConfig(Config):
     learners: int = Field(1, ge=1)
     """Learners that deal the work of an update among themselves, a core each; 1: this process, without Ray."""
+    address: str = "local"
+    """Where actors and learners run: local (a private Ray on this machine), auto (the Ray cluster that this machine or
+    job is part of), or HOST:PORT of a cluster's head. Its token: RAY_AUTH_TOKEN_PATH."""
 
 
 class EvaluateConfig(Config):
@@ -86,7 +93,9 @@ class TrainerConfig(Config):
     """What every algorithm has; each `trainers/ALGORITHM/config.py` extends it as `AlgorithmConfig`."""
 
     learns_from: ClassVar[str] = "tasks"
-    """The kind of experience it takes: tasks played by one agent, or games of two."""
+    """The kind of experience it takes: tasks played by one agent, games of two, logs; any: all of them."""
+    runs_in: ClassVar[str] = "loop"
+    """What runs it: our own loop (trainers/loop.py), or rllib."""
     kind: str
     """Algorithm: a folder of `trainers/`."""
     updates: int = Field(100, ge=1)
@@ -133,15 +142,21 @@ class PolicyGradientConfig(TrainerConfig):
 
 
 def algorithms() -> tuple[str, ...]:
-    """Names of the folders in `trainers/` that hold an algorithm (a `config.py` beside a `trainer.py`)."""
+    """Names of the folders in `trainers/` that hold an algorithm of ours (a `config.py` beside a `trainer.py`)."""
     here = Path(__file__).parent
     return tuple(m.name for m in pkgutil.iter_modules([str(here)]) if (here / m.name / "trainer.py").exists())
 
 
+def kinds() -> tuple[str, ...]:
+    """All that `trainer.kind` may be: our algorithms, and what other libraries run (a `config.py` alone)."""
+    here = Path(__file__).parent
+    return tuple(m.name for m in pkgutil.iter_modules([str(here)]) if (here / m.name / "config.py").exists())
+
+
 def trainer_config_class(kind: str) -> type[TrainerConfig]:
     """The config model of algorithm `kind`, without importing its trainer. Raises ValueError naming those there are."""
-    if kind not in algorithms():
-        raise ValueError(f"no algorithm {kind!r}; there are: {', '.join(algorithms())}")
+    if kind not in kinds():
+        raise ValueError(f"no algorithm {kind!r}; there are: {', '.join(kinds())}")
     return importlib.import_module(f"refork.trainers.{kind}.config").AlgorithmConfig
 
 

@@ -6,7 +6,7 @@ import pytest
 from refork.cluster.tasks import task_source
 from refork.envs.forkable import BadInput
 from refork.scripts.job import find_job, known_keys, read_job, recipes
-from refork.trainers.config import EnvConfig, algorithms
+from refork.trainers.config import EnvConfig, kinds
 
 JOB = """
 name = "x"
@@ -123,7 +123,7 @@ def test_every_shipped_recipe_is_a_valid_job(name: str) -> None:
     assert find_job(name).name == f"{name}.toml"
 
 
-@pytest.mark.parametrize("kind", algorithms())
+@pytest.mark.parametrize("kind", kinds())
 def test_every_key_has_a_help_text(kind: str) -> None:
     assert [key for key, text in known_keys(kind).items() if not text] == []
 
