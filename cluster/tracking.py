@@ -9,10 +9,11 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from refork.cluster.wandb_sink import About, Table, Wandb, wandb_mode
 from refork.envs.forkable import BadInput
 
 log = logging.getLogger("refork.tracking")
@@ -26,14 +27,22 @@ class Sink(Protocol):
     def close(self, failed: bool) -> None: ...
 
 
+class Record(Protocol):
+    """One place that keeps more of a run than its metrics."""
+
+    def model(self, folder: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> None: ...
+
+    def report(self, name: str, picture: Path, table: Table) -> None: ...
+
+
 class Tracking:
     """The one writer of a run's metrics."""
 
-    def __init__(self, sinks: Mapping[str, Sink], run_id: str | None = None) -> None:
-        """`sinks` by name, for warnings; `run_id` is W&B's, None without it."""
-        self._sinks, self.run_id = dict(sinks), run_id
+    def __init__(self, sinks: Mapping[str, Sink], run_id: str | None = None, record: Record | None = None) -> None:
+        """`sinks` by name, for warnings; `run_id` is W&B's and `record` W&B, None without it."""
+        self._sinks, self.run_id, self.record = dict(sinks), run_id, record
         self._last = -1
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """One row. A sink that fails is named once in a warning; the others go on. ValueError for a step back."""
@@ -53,14 +62,19 @@ class Tracking:
         for name, sink in self._sinks.items():
             self._guard(name, lambda sink=sink: sink.close(failed))  # type: ignore[misc]
 
-    def _guard(self, name: str, act: Callable[[], None]) -> None:
+    def keep(self, what: str, act: Callable[[Record], None]) -> None:
+        """Let the record, where there is one, keep `what` ("models"); what fails is named once in a warning."""
+        if (record := self.record) is not None:
+            self._guard("wandb", lambda: act(record), what)
+
+    def _guard(self, name: str, act: Callable[[], None], what: str = "metrics") -> None:
         """Whatever a sink raises (a full disk, a broken connection, its library's own) must not end training."""
         try:
             act()
         except Exception as error:
-            if name not in self._warned:
-                log.warning("%s: metrics are not recorded: %s; the run goes on", name, error)
-            self._warned.add(name)
+            if (name, what) not in self._warned:
+                log.warning("%s: %s are not recorded: %s; the run goes on", name, what, error)
+            self._warned.add((name, what))
 
 
 class Jsonl:
@@ -108,65 +122,19 @@ def _plain(value: float) -> float | int | None:
     return number if isinstance(number, int) or math.isfinite(number) else None
 
 
-class Wandb:
-    """W&B, all of its files inside the run's folder."""
-
-    def __init__(self, folder: Path, project: str, mode: str, run_id: str, config: Mapping[str, Any]) -> None:
-        """`mode`: online or offline. A `run_id` seen before is resumed. Raises BadInput when W&B cannot be opened."""
-        place = folder / "wandb"
-        for variable in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
-            os.environ.setdefault(variable, str(place))
-        import wandb  # slow, and some runs have it off
-
-        settings = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, init_timeout=60)
-        try:
-            place.mkdir(exist_ok=True)
-            self._run = wandb.init(
-                project=project,
-                name=folder.name,
-                dir=folder,
-                mode="online" if mode == "online" else "offline",
-                id=run_id,
-                resume="allow",
-                config=dict(config),
-                settings=settings,
-            )
-        except (wandb.Error, OSError) as error:
-            raise BadInput(f"W&B cannot be opened: {error}; --tracking.wandb offline or off does without") from error
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """A resumed run repeats exactly what its lost part did, so rows the server has already are not sent again."""
-        if step >= self._run.step:
-            self._run.log(dict(metrics), step=step)
-
-    def close(self, failed: bool = False) -> None:
-        self._run.finish(exit_code=int(failed))
-
-
-def wandb_mode(wanted: str) -> str:
-    """`auto` is online with a key, else offline. A key is in the environment or in the netrc file W&B writes."""
-    if wanted != "auto":
-        return wanted
-    return "online" if os.environ.get("WANDB_API_KEY") or _netrc_has_key() else "offline"
-
-
-def _netrc_has_key() -> bool:
-    path = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
-    return path.is_file() and "wandb" in path.read_text(errors="replace")
-
-
 def open_tracking(
     folder: Path,
-    project: str,
     mode: str,
-    config: Mapping[str, Any],
     run_id: str,
+    about: About,
     resume_at: int | None = None,
     more: Mapping[str, Sink] | None = None,
 ) -> Tracking:
     """Open all sinks of the run in `folder`, and `more`. `resume_at`: the step of the checkpoint gone on from."""
-    sinks: dict[str, Sink] = {"metrics.jsonl": Jsonl(folder / "metrics.jsonl", resume_at), **(more or {})}
+    path = folder / "metrics.jsonl"
+    sinks: dict[str, Sink] = {path.name: Jsonl(path, resume_at), **(more or {})}
     chosen = wandb_mode(mode)
-    if chosen != "off":
-        sinks["wandb"] = Wandb(folder, project, chosen, run_id, config)
-    return Tracking(sinks, run_id if chosen != "off" else None)
+    if chosen == "off":
+        return Tracking(sinks)
+    record = Wandb(folder, chosen, run_id, about, read_metrics(path))
+    return Tracking({**sinks, "wandb": record}, run_id, record)

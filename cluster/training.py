@@ -20,6 +20,9 @@ from refork.cluster.resources import check_resources
 from refork.cluster.run_folder import RunPaths
 from refork.cluster.tracking import Sink as MetricSink
 from refork.cluster.tracking import Tracking, open_tracking
+from refork.cluster.tracking_checkpoints import TrackedCheckpoints
+from refork.cluster.tracking_origin import about
+from refork.cluster.wandb_files import known_id
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.trainers.config import JobConfig
 from refork.trainers.loop import Checkpointer, Loop, Tracker, Trainer
@@ -118,7 +121,8 @@ def train(
         experience = parts.family.store(folder.trajectories)
         experience.drop_from(start.step if start else 0)
         players = open_players(parts, ranks or Alone(), [display.group])
-        loop = assemble(parts, RecordedCollector(players, experience), tracking, store, stack, start)
+        kept = TrackedCheckpoints(store, tracking, job.tracking.artifacts, folder.path / "metrics.jsonl")
+        loop = assemble(parts, RecordedCollector(players, experience), tracking, kept, stack, start)
         boundary = _Boundary(loop)
         try:
             loop.run(boundary.note)
@@ -127,6 +131,7 @@ def train(
             if isinstance(error, OSError):
                 raise InfraFailure(str(error)) from error
             raise
+        kept.finish(loop.update)
         return dict(loop.totals)
 
 
@@ -185,13 +190,6 @@ def _open_tracking(
 ) -> Tracking:
     """The record of a run goes on under the id it began with, and without the rows beyond its checkpoint."""
     resume_at = start.step if start else 0 if resume else None
-    run_id = start.state["tracker"]["run_id"] if start else None
-    return open_tracking(
-        folder.path,
-        job.tracking.project,
-        job.tracking.wandb,
-        job.model_dump(mode="json"),
-        run_id or secrets.token_hex(4),
-        resume_at,
-        {"display": display},
-    )
+    run_id = (start.state["tracker"]["run_id"] if start else None) or known_id(folder.path) or secrets.token_hex(4)
+    told = about(job, folder.path)
+    return open_tracking(folder.path, job.tracking.wandb, run_id, told, resume_at, {"display": display})

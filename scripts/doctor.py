@@ -110,7 +110,7 @@ def _package(name: str, use: str) -> Finding:
 
 
 def _wandb() -> Finding:
-    from refork.cluster.tracking import wandb_mode
+    from refork.cluster.wandb_sink import wandb_mode
 
     mode = wandb_mode("auto")
     detail = f"{importlib.metadata.version('wandb')}, {mode}"

@@ -56,6 +56,7 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
     check_resources(config.rollout.actors, config.cluster.learners)
 
     from refork.cluster.reaper import sweep
+    from refork.cluster.tracking_origin import origin
     from refork.cluster.training import prepare
     from refork.cluster.training import train as run
     from refork.scripts.progress import Progress
@@ -63,6 +64,7 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
     sweep()
     parts = prepare(config)
     folder = open_folder()
+    origin(folder.path)
     print(f"run folder: {folder.path}", file=sys.stderr)
     try:
         display, resume = Progress(config.trainer.updates, parts.family.headline), resumed_with is not None

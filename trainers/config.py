@@ -80,6 +80,10 @@ class TrackingConfig(Config):
     """W&B beside metrics.jsonl; auto: online with a key, else offline."""
     project: str = "refork"
     """W&B project."""
+    group: str = ""
+    """W&B group of the run; empty: the name of the job."""
+    artifacts: Literal["none", "last", "all"] = "last"
+    """Checkpoints kept by W&B as versions of the run's model: none, the one a finished run ends with, every one."""
 
 
 class CheckpointConfig(Config):

@@ -3,17 +3,15 @@
 import json
 import logging
 import math
-import struct
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from refork.cluster.tracking import Jsonl, Tracking, Wandb, open_tracking, read_metrics, wandb_mode
+from refork.cluster.tracking import Jsonl, Tracking, open_tracking, read_metrics
+from refork.cluster.wandb_sink import About, Wandb, wandb_mode
 from refork.envs.forkable import BadInput
-from wandb.proto import wandb_internal_pb2
 
-BLOCK = 32768
+ABOUT = About("p", "g", (), {})
 
 
 class Broken:
@@ -78,13 +76,13 @@ def test_a_failing_sink_is_named_once_and_the_others_go_on(tmp_path: Path, caplo
 def test_what_cannot_be_opened_stops_the_run(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(BadInput, match=r"metrics\.jsonl: metrics cannot be written: Is a directory"):
-        open_tracking(tmp_path, "p", "off", {}, "id")
+        open_tracking(tmp_path, "off", "id", ABOUT)
 
 
 def test_wandb_that_cannot_be_opened_stops_the_run(tmp_path: Path) -> None:
     (tmp_path / "wandb").write_text("")
     with pytest.raises(BadInput, match=r"W&B cannot be opened: .*--tracking.wandb offline or off does without"):
-        Wandb(tmp_path, "p", "offline", "id", {})
+        Wandb(tmp_path, "offline", "id", ABOUT)
 
 
 def test_auto_is_online_only_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,49 +95,3 @@ def test_auto_is_online_only_with_a_key(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("WANDB_API_KEY", "x")
     assert wandb_mode("auto") == "online"
-
-
-def _records(path: Path) -> Iterator[bytes]:
-    """The records of a W&B file: 7 bytes of header, then LevelDB log blocks (checksum, length, kind, part)."""
-    data, place, whole = path.read_bytes(), 7, b""
-    while place + 7 <= len(data):
-        if BLOCK - place % BLOCK < 7:
-            place += BLOCK - place % BLOCK
-        _, length, kind = struct.unpack_from("<IHB", data, place)
-        whole += data[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in (1, 4):
-            yield whole
-            whole = b""
-
-
-def _history(folder: Path) -> list[dict[str, float]]:
-    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    rows = []
-    for data in _records(path):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            items = {(i.key or i.nested_key[0]): json.loads(i.value_json) for i in record.history.item}
-            rows.append({key: value for key, value in items.items() if key in ("_step", "resolved")})
-    return rows
-
-
-def test_offline_wandb_holds_the_rows_under_the_given_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    run = tmp_path / "run"
-    run.mkdir()
-    tracking = open_tracking(run, "p", "offline", {"seed": 3}, "abc123")
-    assert tracking.run_id == "abc123"
-    tracking.log(1, {"resolved": 0.25})
-    tracking.log(2, {"resolved": 0.5})
-    tracking.close()
-    deadline = time.monotonic() + 20  # W&B's own process may still be writing
-    while len(_history(run)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert _history(run) == [{"_step": 1, "resolved": 0.25}, {"_step": 2, "resolved": 0.5}]
-    assert [p.name.rpartition("-")[2] for p in run.glob("wandb/offline-run-*")] == ["abc123"]
-    assert list((tmp_path / "home").iterdir()) == []
