@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from refork.cluster.checkpoint import Checkpoint
 from refork.cluster.collector import open_collector
-from refork.cluster.family import Contest, Report, open_family
+from refork.cluster.family import Contest, Family, Report, open_family
+from refork.cluster.rllib_judging import judging_job, saved_policies
 from refork.cluster.training import build_trainer
 from refork.envs.swe.tasks import Split
 from refork.trainers.config import JobConfig
+from refork.trainers.loop import Weights
 
 
 def evaluate_checkpoint(
@@ -31,14 +33,22 @@ def evaluate_checkpoint(
     """
     torch.set_num_threads(1)
     with ExitStack() as stack:
+        job = judging_job(job)
         family = open_family(job)
         stack.callback(family.close)
-        trainer = build_trainer(job, family.feature_names)
-        untrained = trainer.weights()
-        trainer.load_state_dict(checkpoint.state["trainer"])
+        untrained, trained = _policies(checkpoint, job, family)
         collector = open_collector(family.spec, job.rollout.actors)
         stack.callback(collector.close)
-        trained = trainer.weights()
         return family.judge(
             Contest(split, baselines, forks, trained, untrained, history, collector, say, checkpoint.path)
         )
+
+
+def _policies(checkpoint: Checkpoint, job: JobConfig, family: Family) -> tuple[Weights, Weights]:
+    """Acting weights before any learning, and of the checkpoint."""
+    if job.trainer.runs_in == "rllib":
+        return saved_policies(checkpoint)
+    trainer = build_trainer(job, family.feature_names)
+    untrained = trainer.weights()
+    trainer.load_state_dict(checkpoint.state["trainer"])
+    return untrained, trainer.weights()

@@ -52,18 +52,20 @@ def game_config(
     gae_lambda: float = 0.95,
     eta: float = 0.1,
     seed: int = 0,
+    horizon: int | None = None,
 ) -> PPOConfig:
     """RLlib's settings for both operators on those games, sampled and trained in one process.
 
-    `env`: options of GraphGameEnv; `network`: of CrossGraph. An iteration plays `games` games,
-    `parallel` side by side, and takes steps on `minibatch` games. Gradients, clip and penalties stay RLlib's defaults.
+    `env`: options of GraphGameMultiAgentEnv; `network`: of CrossGraph; `horizon`: rounds, None: as the first game has.
+    An iteration plays `games` games, `parallel` side by side, and takes steps on `minibatch` games. Gradients, clip and
+    penalties stay RLlib's defaults.
     Raises ValueError when `parallel` does not divide `games`.
     """
     if games % parallel:
         raise ValueError(f"games {games} must be a multiple of parallel {parallel}, or episodes would be cut")
     register_environments()
     network = {"view": "masked", **(network or {})}
-    horizon = open_instance(tasks[0]).horizon
+    horizon = horizon or open_instance(tasks[0]).horizon
     config = PMDConfig().training(mirror={"eta": eta}) if update == "pmd" else PPOConfig()
     modules = {
         agent: RLModuleSpec(

@@ -116,7 +116,7 @@ def train(
         stack.callback(parts.family.close)
         store = CheckpointStore(folder.checkpoints, job.checkpoint.keep, lambda: {"job": job.model_dump(mode="json")})
         start = store.load_newest() if resume else None
-        tracking = _open_tracking(job, folder, start, display, resume)
+        tracking = start_tracking(job, folder, start, display, resume)
         stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
         experience = parts.family.store(folder.trajectories)
         experience.drop_from(start.step if start else 0)
@@ -185,7 +185,7 @@ def build_trainer(job: JobConfig, feature_names: Any) -> Trainer:
         raise BadInput(str(error)) from error
 
 
-def _open_tracking(
+def start_tracking(
     job: JobConfig, folder: RunPaths, start: Checkpoint | None, display: Display, resume: bool
 ) -> Tracking:
     """The record of a run goes on under the id it began with, and without the rows beyond its checkpoint."""

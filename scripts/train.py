@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from refork.trainers.config import JobConfig
 
 FREE_ON_RESUME = ("runs", "rollout", "cluster", "evaluate", "tracking", "checkpoint", "trainer.updates")
 """Keys that a resumed run may change; any other would make it another run."""
+RUNNERS = {"loop": "refork.cluster.training", "rllib": "refork.cluster.rllib_run"}
+"""Modules that prepare and run a job."""
 
 
 def train(
@@ -57,19 +60,18 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
 
     from refork.cluster.reaper import sweep
     from refork.cluster.tracking_origin import origin
-    from refork.cluster.training import prepare
-    from refork.cluster.training import train as run
     from refork.scripts.progress import Progress
 
     sweep()
-    parts = prepare(config)
+    runner = importlib.import_module(RUNNERS[config.trainer.runs_in])
+    parts = runner.prepare(config)
     folder = open_folder()
     origin(folder.path)
     print(f"run folder: {folder.path}", file=sys.stderr)
     try:
         display, resume = Progress(config.trainer.updates, parts.family.headline), resumed_with is not None
-        if config.cluster.learners == 1:
-            totals = run(parts, folder, display, resume)
+        if config.cluster.learners == 1 or config.trainer.runs_in == "rllib":
+            totals = runner.train(parts, folder, display, resume)
         else:
             from refork.cluster.learners import train_on_learners
 
