@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from refork.cluster.collector import Sink
-from refork.cluster.local_ray import LocalRay, ray
+from refork.cluster.local_ray import ray
 from refork.cluster.playing import PlayerSpec, Unit
-from refork.cluster.resources import kernel_oom_kills
+from refork.cluster.resources import Need, kernel_oom_kills
+from refork.cluster.running_ray import RunningRay
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.replay.experience import Experience
@@ -49,16 +50,22 @@ class _Work:
 
 
 class RayCollector:
-    """Plays units on `actors` actors; results do not depend on how many there are."""
+    """Plays units on actors; results do not depend on how many there are."""
 
     def __init__(
-        self, spec: PlayerSpec, actors: int, sinks: Sequence[Sink] = (), limits: PoolLimits | None = None
+        self,
+        spec: PlayerSpec,
+        need: Need,
+        cluster: RunningRay,
+        sinks: Sequence[Sink] = (),
+        limits: PoolLimits | None = None,
+        share: slice = slice(None),
     ) -> None:
-        """Starts Ray and the actors. Raises BadInput for more actors than cores, InfraFailure."""
+        """`cluster` is left when this is closed. `share`: which of the units it plays; all, unless others play the
+        rest."""
         self._spec, self._sinks, self._limits = spec, tuple(sinks), limits or PoolLimits()
-        self._cluster = LocalRay.start(actors)
+        self._cluster, self._need, self._own = cluster, need, share
         self._weights: tuple[int, Any] | None = None
-        self._actors = actors
         self._idle: deque[Any] = deque()
         self._failures = 0
         self._oom_kills = kernel_oom_kills()
@@ -77,7 +84,7 @@ class RayCollector:
         """Experience in the order of the requests. Raises InfraFailure when actors die faster than they play."""
         self._fill()
         shared = self._share(weights, version)
-        waiting = deque(_Work(i, unit) for i, unit in enumerate(self._spec.units(requests)))
+        waiting = deque(_Work(i, unit) for i, unit in enumerate(self._spec.units(requests)[self._own]))
         running: dict[Any, tuple[Any, _Work]] = {}
         played: dict[int, Any] = {}
         try:
@@ -107,7 +114,7 @@ class RayCollector:
         self.pids()
 
     def _fill(self) -> None:
-        while len(self._idle) < self._actors:
+        while len(self._idle) < self._need.actors:
             self._idle.append(self._new_actor())
 
     def pids(self) -> list[int]:
@@ -115,7 +122,7 @@ class RayCollector:
         return ray.get([actor.pid.remote() for actor in self._idle])
 
     def close(self) -> None:
-        """Let every actor close its environments, then end Ray."""
+        """Let every actor close its environments, then leave Ray."""
         if closing := [actor.close.remote() for actor in self._idle]:
             ray.wait(closing, num_returns=len(closing), timeout=20)
         self._cluster.stop()
@@ -166,7 +173,8 @@ class RayCollector:
         return self._spec.lost(work.unit, f"rollout actor lost: {cause}")
 
     def _new_actor(self) -> Any:
-        remote = ray.remote(self._spec.player()).options(num_cpus=1, max_restarts=0, max_task_retries=0)
+        need: dict[str, Any] = {"num_cpus": self._need.cpus, "resources": dict(self._need.resources)}
+        remote = ray.remote(self._spec.player()).options(**need, max_restarts=0, max_task_retries=0)
         return remote.remote(self._spec)
 
 

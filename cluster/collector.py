@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from refork.cluster.playing import Player, PlayerSpec
+from refork.cluster.resources import PRIVATE, Need
 from refork.envs.forkable import InfraFailure
 from refork.replay.experience import ExperienceStore
 from refork.replay.player import GroupRequest
@@ -92,10 +93,13 @@ class RecordedCollector:
         self._inner.close()
 
 
-def open_collector(spec: PlayerSpec, actors: int, sinks: Sequence[Sink] = ()) -> GroupCollector:
-    """In this process for 0 actors, else that many Ray actors (Ray is imported only then)."""
-    if actors == 0:
+def open_collector(
+    spec: PlayerSpec, need: Need | None = None, sinks: Sequence[Sink] = (), address: str = PRIVATE
+) -> GroupCollector:
+    """In this process without actors, else on those that are needed (Ray is imported only then)."""
+    if need is None or need.actors == 0:
         return LocalCollector(spec, sinks)
     from refork.cluster.actors import RayCollector
+    from refork.cluster.running_ray import open_ray
 
-    return RayCollector(spec, actors, sinks)
+    return RayCollector(spec, need, open_ray(address, need), sinks)

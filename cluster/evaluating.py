@@ -10,6 +10,7 @@ import torch
 from refork.cluster.checkpoint import Checkpoint
 from refork.cluster.collector import open_collector
 from refork.cluster.family import Contest, Family, Report, open_family
+from refork.cluster.resources import need_of
 from refork.cluster.rllib_judging import judging_job, saved_policies
 from refork.cluster.training import build_trainer
 from refork.envs.swe.tasks import Split
@@ -37,7 +38,7 @@ def evaluate_checkpoint(
         family = open_family(job)
         stack.callback(family.close)
         untrained, trained = _policies(checkpoint, job, family)
-        collector = open_collector(family.spec, job.rollout.actors)
+        collector = open_collector(family.spec, need_of(job, learners=1), address=job.cluster.address)
         stack.callback(collector.close)
         return family.judge(
             Contest(split, baselines, forks, trained, untrained, history, collector, say, checkpoint.path)

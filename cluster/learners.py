@@ -1,4 +1,4 @@
-"""A run on several learners: workers of Ray Train, each with the same loop, on a private Ray of this machine.
+"""A run on several learners: workers of Ray Train, each with the same loop and rollout actors of its own.
 
 All play their share, learn from all of it and hold the same weights; the first one writes. When a learner is lost, all
 begin again at the newest checkpoint, so nothing is there twice.
@@ -17,8 +17,9 @@ from typing import Any
 
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed
-from refork.cluster.local_ray import LocalRay
+from refork.cluster.resources import need_of
 from refork.cluster.run_folder import RunPaths
+from refork.cluster.running_ray import open_ray
 from refork.cluster.tracking import read_metrics
 from refork.cluster.training import Display, Silent, assemble, open_players, prepare, train
 from refork.envs.forkable import BadInput, InfraFailure
@@ -33,7 +34,7 @@ RESTARTS = 3
 
 def train_on_learners(job: JobConfig, folder: RunPaths, display: Display, resume: bool = False) -> dict[str, float]:
     """Run the job in `folder` to its end; returns the totals. Raises BadInput, InfraFailure."""
-    cluster = LocalRay.start(job.cluster.learners)
+    cluster = open_ray(job.cluster.address, need_of(job))
     try:
         with Follower(folder.path / "metrics.jsonl", display):
             for lost in range(RESTARTS + 1):

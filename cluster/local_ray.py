@@ -6,6 +6,7 @@ Two of them on one host do not meet: every port is chosen free and nothing is lo
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import subprocess
@@ -24,7 +25,6 @@ os.environ |= {
 
 import ray
 from refork.cluster.reaper import make_ray_folder, remove_ray_folder
-from refork.cluster.resources import check_resources
 from refork.envs.forkable import InfraFailure
 
 __all__ = ["LocalRay", "ray"]
@@ -45,9 +45,9 @@ class LocalRay:
     watchdog: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, actors: int) -> Self:
-        """Raises BadInput for more actors than cores, InfraFailure when Ray does not come up."""
-        check_resources(actors)
+    def start(cls, cpus: float, resources: Mapping[str, float] | None = None) -> Self:
+        """With that much to give away, cores as Ray counts them and others. Raises InfraFailure when it does not come
+        up."""
         folder = make_ray_folder()
         os.environ |= _environment(folder)
         watchdog = subprocess.Popen(
@@ -58,20 +58,21 @@ class LocalRay:
         )
         cluster = cls(folder, watchdog)
         try:
-            cluster._init(actors)
+            cluster._init(cpus, resources or {})
         except BaseException:
             cluster.stop()
             raise
         return cluster
 
-    def _init(self, actors: int) -> None:
+    def _init(self, cpus: float, resources: Mapping[str, float]) -> None:
         ray._private.worker.print_to_stdstream = _to_log  # stdout is for results; causes reach us as exceptions
         settings: dict[str, Any] = {"_temp_dir": str(self.folder), "log_to_driver": False}
         try:
             ray.init(
                 address="local",
-                num_cpus=actors,
+                num_cpus=math.ceil(cpus),
                 num_gpus=0,
+                resources=dict(resources),
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE,
                 configure_logging=False,

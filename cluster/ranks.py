@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from refork.cluster.collector import LocalCollector, Sink
+from refork.cluster.actors import RayCollector
+from refork.cluster.collector import GroupCollector, LocalCollector, Sink
 from refork.cluster.playing import PlayerSpec
+from refork.cluster.resources import Need
+from refork.cluster.running_ray import OwnRay
 from refork.replay.player import GroupRequest
 from refork.trainers.ranks import Ranks
 from torch import Tensor, distributed
@@ -31,11 +34,18 @@ class TorchRanks:
 
 
 class RankedCollector:
-    """Each learner plays its share in its own process; all get all of the experience, in the order of the requests."""
+    """Each learner plays its share, in its own process or on its own actors; all get all of the experience, in the
+    order of the requests."""
 
-    def __init__(self, spec: PlayerSpec, ranks: Ranks, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(self, spec: PlayerSpec, need: Need, ranks: Ranks, sinks: Sequence[Sink] = ()) -> None:
+        """`need`: of all learners together."""
         self._size, self._sinks = ranks.size, tuple(sinks)
-        self._own = LocalCollector(spec, share=slice(ranks.rank, None, ranks.size))
+        share = slice(ranks.rank, None, ranks.size)
+        self._own: GroupCollector = (
+            RayCollector(spec, need.of_learner(ranks.rank), OwnRay(), share=share)
+            if need.actors
+            else LocalCollector(spec, share=share)
+        )
 
     def collect(
         self,

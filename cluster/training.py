@@ -16,7 +16,7 @@ import torch
 from refork.cluster.checkpoint import Checkpoint, CheckpointStore
 from refork.cluster.collector import GroupCollector, RecordedCollector, Sink, open_collector
 from refork.cluster.family import Family, open_family
-from refork.cluster.resources import check_resources
+from refork.cluster.resources import need_of
 from refork.cluster.run_folder import RunPaths
 from refork.cluster.tracking import Sink as MetricSink
 from refork.cluster.tracking import Tracking, open_tracking
@@ -86,10 +86,9 @@ class Parts:
 
 
 def prepare(job: JobConfig) -> Parts:
-    """Raises BadInput for what the job's text alone could not show: tasks, agent options, resources."""
+    """Raises BadInput for what the job's text alone could not show: tasks, agent options."""
     torch.set_num_threads(1)
     seed_global_generators(job.seed)
-    check_resources(job.rollout.actors)
     family = open_family(job)
     sampler = TaskSampler(family.names("train"), job.seed, job.trainer.quarantine)
     return Parts(job, family, sampler, build_trainer(job, family.feature_names))
@@ -152,11 +151,14 @@ def _is_saved(store: CheckpointStore, step: int) -> bool:
 
 def open_players(parts: Parts, ranks: Ranks, sinks: Sequence[Sink] = ()) -> GroupCollector:
     """Who plays: everything, or this learner's share; a log is read by all."""
-    if ranks.size == 1 or parts.family.experience == "logs":
-        return open_collector(parts.family.spec, parts.job.rollout.actors, sinks)
+    spec, need = parts.family.spec, need_of(parts.job)
+    if ranks.size == 1:
+        return open_collector(spec, need, sinks, parts.job.cluster.address)
+    if parts.family.experience == "logs":
+        return open_collector(spec, sinks=sinks)
     from refork.cluster.ranks import RankedCollector
 
-    return RankedCollector(parts.family.spec, ranks, sinks)
+    return RankedCollector(spec, need, ranks, sinks)
 
 
 def assemble(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from refork.cluster.resources import check_resources
+from refork.cluster.resources import check_room
 from refork.cluster.run_folder import RunFolder, create, newest_run, saved_job
 from refork.cluster.toml import dumps
 from refork.envs.forkable import BadInput, InfraFailure
@@ -56,7 +56,7 @@ def train(
 
 
 def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: Sequence[str] | None = None) -> int:
-    check_resources(config.rollout.actors, config.cluster.learners)
+    check_room(config)
 
     from refork.cluster.reaper import sweep
     from refork.cluster.tracking_origin import origin

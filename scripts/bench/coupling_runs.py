@@ -73,7 +73,7 @@ def played(
     job = read_job("graph_grid", [*common, "--env.options.clearing", "exact"])
     family = open_family(job)
     assert isinstance(family, GameFamily)
-    collector, bounds = open_collector(family.spec, 0), BoundCache()
+    collector, bounds = open_collector(family.spec), BoundCache()
     how = PlayConfig(improve=ImproveConfig(forks)) if forks else None
     asked = requests(list(tasks) or family.names(split), 0, 1, not rule)  # type: ignore[arg-type]
     games = collector.collect(asked, weights, 1, how, rule, record=False)

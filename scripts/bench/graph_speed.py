@@ -45,7 +45,7 @@ def ours(size: int, batch: int) -> Callable[[], None]:
     }
     job = read_job("graph_grid", [token for key, value in overrides.items() for token in (f"--{key}", value)])
     family = open_family(job)
-    trainer, collector = build_trainer(job, family.feature_names), open_collector(family.spec, 0)
+    trainer, collector = build_trainer(job, family.feature_names), open_collector(family.spec)
     requests = [GroupRequest(task, 0, 0, 0, 1) for task in family.names("train")[:GAMES]]
     updates = iter(range(job.trainer.updates))
 
@@ -97,7 +97,7 @@ def large_game() -> None:
         ["--env.options.sizes", f"[{LARGE}]", "--trainer.warm_updates", "0", "--trainer.critic_updates", "0"],
     )
     family = open_family(job)
-    trainer, collector = build_trainer(job, family.feature_names), open_collector(family.spec, 0)
+    trainer, collector = build_trainer(job, family.feature_names), open_collector(family.spec)
     task = f"charging-irregular-n{LARGE}-0"
     family.spec.source.instance(task)  # type: ignore[attr-defined]
     begun = time.process_time()

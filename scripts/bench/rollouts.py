@@ -16,7 +16,8 @@ from pathlib import Path
 
 from refork.cluster.actors import RayCollector
 from refork.cluster.evaluation import requests, spread_over_packages
-from refork.cluster.resources import cores
+from refork.cluster.local_ray import LocalRay
+from refork.cluster.resources import Need, cores
 from refork.cluster.rollout import RolloutSpec
 from refork.cluster.tasks import task_source
 from refork.cluster.training import build_trainer
@@ -33,7 +34,7 @@ def measure(job: JobConfig, weights: Weights, tasks: list[str], attempts: int, a
     asked = requests(tasks, job.seed, attempts)
     if cache == "cold":
         shutil.rmtree(home() / "dag", ignore_errors=True)
-    collector = RayCollector(RolloutSpec(env, job.agent.kind), actors)
+    collector = RayCollector(RolloutSpec(env, job.agent.kind), Need(actors), LocalRay.start(actors))
     try:
         if cache == "warm":
             collector.collect(asked, weights, 0)

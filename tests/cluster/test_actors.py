@@ -16,8 +16,9 @@ from refork.agents.registry import make_network
 from refork.cluster import actors
 from refork.cluster.actors import PoolLimits, RayCollector
 from refork.cluster.collector import LocalCollector
+from refork.cluster.local_ray import LocalRay
 from refork.cluster.reaper import holders
-from refork.cluster.resources import check_resources
+from refork.cluster.resources import Need, check_resources
 from refork.cluster.rollout import Rollout, RolloutSpec
 from refork.envs.chain import ChainEnv
 from refork.envs.forkable import BadInput, InfraError, InfraFailure
@@ -56,7 +57,9 @@ class FatalSpec(RolloutSpec):
 @pytest.fixture(scope="module")
 def pool() -> Iterator[RayCollector]:
     """One cluster for the tests of this file."""
-    collector = RayCollector(FatalSpec(SPEC.env, SPEC.agent), 2, limits=PoolLimits(backoff_s=0.01, restarts=2))
+    collector = RayCollector(
+        FatalSpec(SPEC.env, SPEC.agent), Need(2), LocalRay.start(2), limits=PoolLimits(backoff_s=0.01, restarts=2)
+    )
     yield collector
     collector.close()
     assert holders(collector._cluster.folder) == []
@@ -206,4 +209,4 @@ def test_death_for_lack_of_memory_says_memory(monkeypatch: pytest.MonkeyPatch) -
 
 def test_more_actors_than_cores_are_refused_at_once() -> None:
     with pytest.raises(BadInput, match=r"rollout\.actors: 999 actors need as many CPU cores"):
-        check_resources(999)
+        check_resources(Need(999))

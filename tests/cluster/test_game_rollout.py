@@ -127,10 +127,14 @@ class FatalSpec(GameSpec):
 @pytest.mark.ray
 def test_games_lost_with_their_actor_are_infra_and_the_rest_is_played() -> None:
     from refork.cluster.actors import PoolLimits, RayCollector
+    from refork.cluster.local_ray import LocalRay
+    from refork.cluster.resources import Need
 
     spec = _spec(batch=2)
     asked = [request(task, 2) for task in TASKS[::2]]
-    pool = RayCollector(FatalSpec(spec.source, spec.agent), 2, limits=PoolLimits(backoff_s=0.01))
+    pool = RayCollector(
+        FatalSpec(spec.source, spec.agent), Need(2), LocalRay.start(2), limits=PoolLimits(backoff_s=0.01)
+    )
     try:
         first, lost, last = pool.collect(asked, WEIGHTS, 0)
     finally:

@@ -59,6 +59,13 @@ def test_a_killed_learner_costs_nothing_and_nothing_is_there_twice(pair: Path, t
 
 
 @pytest.mark.ray
+def test_two_learners_with_an_actor_each_make_the_same_run(pair: Path, tmp_path: Path) -> None:
+    done = refork(tmp_path, "train", *CHAIN, *TWO, "--rollout.actors", "2")
+    assert done.returncode == 0, done.stderr
+    assert rows(run_folder(tmp_path)) == rows(pair)
+
+
+@pytest.mark.ray
 def test_a_log_is_learnt_from_by_two(tmp_path: Path) -> None:
     job = (
         "sepsis_small",
@@ -83,7 +90,8 @@ def test_a_log_is_learnt_from_by_two(tmp_path: Path) -> None:
     ("more", "said"),
     [
         (("--cluster.learners", "1000"), "cluster.learners: 1000 learners need as many CPU cores"),
-        (("--rollout.actors", "1", *TWO), "rollout.actors: several learners play by themselves"),
+        (("--rollout.actors", "1", *TWO), "rollout.actors: 1 for 2 learners; every learner has its own"),
+        (("--cluster.address", "127.0.0.1:1", *TWO), "cluster.address 127.0.0.1:1: nothing answers there"),
     ],
 )
 def test_what_cannot_be_is_said_before_the_start(more: tuple[str, ...], said: str, tmp_path: Path) -> None:

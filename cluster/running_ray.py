@@ -1,0 +1,103 @@
+"""The Ray that a run works on: a private one on this machine, one that is there already, or that of a Ray worker."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+from refork.cluster.local_ray import LocalRay, ray
+from refork.cluster.resources import PRIVATE, Need, check_cluster, check_resources
+from refork.envs.forkable import BadInput
+
+_PROBE_S = 10.0
+"""Seconds in which something must listen at an address; Ray itself would ask for two minutes."""
+
+
+class RunningRay(Protocol):
+    """This process's way in."""
+
+    folder: Path
+    """For files of this run that end with it."""
+
+    def stop(self) -> None:
+        """Leave; what was started for this run alone is ended."""
+
+
+@dataclass
+class OwnRay:
+    """That of the worker that this process is: nothing to enter or to leave."""
+
+    folder: Path = Path(tempfile.gettempdir())
+
+    def stop(self) -> None:
+        pass
+
+
+@dataclass
+class JoinedRay:
+    """A cluster that others started, and that goes on after this run."""
+
+    folder: Path
+
+    @classmethod
+    def join(cls, address: str, need: Need) -> Self:
+        """`address`: "auto" (the one that this process is part of, or this host's) or HOST:PORT of its head.
+
+        Raises BadInput when nothing answers there, it does not take our token, runs other versions, or lacks room.
+        """
+        _probe(address)
+        try:
+            ray.init(address=address, configure_logging=False, log_to_driver=False)
+        except (ray.exceptions.AuthenticationError, ConnectionError) as error:
+            raise BadInput(_refused(address, str(error).splitlines()[0])) from error
+        except RuntimeError as error:
+            said = " ".join(str(error).split())
+            if "ersion mismatch" not in said:
+                raise
+            raise BadInput(f"cluster.address {address}: {said}; install on both sides the same versions") from error
+        try:
+            check_cluster(need, [node["Resources"] for node in ray.nodes() if node["Alive"]], address)
+        except BadInput:
+            ray.shutdown()
+            raise
+        return cls(Path(tempfile.mkdtemp(prefix="refork-run-")))
+
+    def stop(self) -> None:
+        ray.shutdown()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def open_ray(address: str, need: Need) -> RunningRay:
+    """Raises BadInput for what there is no room for, InfraFailure when a private one does not come up."""
+    if address != PRIVATE:
+        return JoinedRay.join(address, need)
+    check_resources(need)
+    resources = need.total
+    return LocalRay.start(resources.pop("CPU"), resources)
+
+
+def _probe(address: str) -> None:
+    """Does anything listen there? Raises BadInput."""
+    host, _, port = address.rpartition(":")
+    if not host:
+        return
+    try:
+        with contextlib.closing(socket.create_connection((host, int(port)), timeout=_PROBE_S)):
+            return
+    except (OSError, ValueError, OverflowError) as error:
+        raise BadInput(
+            f"cluster.address {address}: nothing answers there ({error}); is the cluster up, and is this the port of "
+            "its head (6379 as a rule)?"
+        ) from error
+
+
+def _refused(address: str, said: str) -> str:
+    return (
+        f"cluster.address {address}: not let in: {said}; the cluster's token belongs in RAY_AUTH_TOKEN_PATH (a file) "
+        "or RAY_AUTH_TOKEN"
+    )
