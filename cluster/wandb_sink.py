@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from refork.cluster.wandb_files import last_step
+from refork.cluster.wandb_files import last_step, segments
 from refork.envs.forkable import BadInput
 
 STEPS = "total/steps"
@@ -67,7 +69,8 @@ class Wandb:
         import wandb
 
         artifact = wandb.Artifact(f"model-{self._run.id}", "model", metadata=dict(metadata))
-        artifact.add_dir(str(folder), policy="mutable")  # a copy: old checkpoints are deleted
+        for path in sorted(folder.iterdir()):
+            artifact.add_file(str(path), policy="mutable")  # a copy: old checkpoints are deleted
         self._run.log_artifact(artifact, aliases=list(aliases))
 
     def report(self, name: str, picture: Path, table: Table) -> None:
@@ -88,14 +91,20 @@ class Wandb:
             self._places.restore()
 
 
+def places(folder: Path) -> dict[str, str]:
+    """The environment variables that let W&B write into a run's folder and nowhere else."""
+    place = str((folder / "wandb").absolute())
+    own = {"WANDB_DATA_DIR": place, "WANDB_CACHE_DIR": place, "WANDB_ARTIFACT_DIR": place}
+    if not (Path.home() / ".config" / "wandb").exists():  # settings of a user (a server's address) are read
+        own["WANDB_CONFIG_DIR"] = place
+    return own
+
+
 class _Places:
-    """The environment variables that say where W&B writes, set while a run is open: into its folder."""
+    """Those variables, set while a run is open."""
 
     def __init__(self, folder: Path) -> None:
-        place = str((folder / "wandb").absolute())
-        own = {"WANDB_DATA_DIR": place, "WANDB_CACHE_DIR": place, "WANDB_ARTIFACT_DIR": place}
-        if not (Path.home() / ".config" / "wandb").exists():  # settings of a user (a server's address) are read
-            own["WANDB_CONFIG_DIR"] = place
+        own = places(folder)
         self._before = {name: os.environ.get(name) for name in own}
         os.environ.update(own)
 
@@ -111,6 +120,7 @@ def _open(folder: Path, mode: str, run_id: str, about: About) -> Any:
     import wandb  # slow, and some runs have it off
 
     (folder / "wandb").mkdir(exist_ok=True)
+    _wait_for_a_new_name(folder)
     settings = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, init_timeout=60)
     try:
         return wandb.init(
@@ -130,6 +140,13 @@ def _open(folder: Path, mode: str, run_id: str, about: About) -> Any:
         raise BadInput(_cannot(error)) from error
 
 
+def _wait_for_a_new_name(folder: Path) -> None:
+    """Segments are named by the second: a second one of that name would be written over the first."""
+    taken = {segment.parent.name.removeprefix("offline-").split("-")[1] for segment in segments(folder)}
+    while time.strftime("%Y%m%d_%H%M%S") in taken:
+        time.sleep(0.05)
+
+
 def _cannot(error: Exception) -> str:
     return f"W&B cannot be opened: {error}; --tracking.wandb offline or off does without"
 
@@ -146,4 +163,5 @@ def has_key() -> bool:
     if os.environ.get("WANDB_API_KEY"):
         return True
     path = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
-    return path.is_file() and "wandb" in path.read_text(errors="replace")
+    kept = path.read_text(errors="replace") if path.is_file() else ""
+    return "wandb" in kept or (urlsplit(os.environ.get("WANDB_BASE_URL", "")).hostname or "wandb") in kept

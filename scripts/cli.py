@@ -29,6 +29,7 @@ app.command(
     "estimated off-policy with what they rest on, beside the true ones in simulators; pictures are drawn.",
 )
 app.command("refork.scripts.fork:fork", help="Go back to a decision of a recorded rollout and play alternatives.")
+app.command("refork.scripts.sync:sync", help="Upload to W&B what runs recorded offline.")
 app.command("refork.scripts.clean:clean", help="Remove what runs that no longer live have left behind.")
 app.command("refork.scripts.doctor:doctor", help="Show what works on this machine, and what to do about the rest.")
 

@@ -10,7 +10,7 @@ from refork.scripts.cli import main
 
 from tests.scripts.commands import environment, refork
 
-COMMANDS = ("train", "evaluate", "fork", "tasks", "clean", "doctor")
+COMMANDS = ("train", "evaluate", "fork", "tasks", "sync", "clean", "doctor")
 
 _WATCHED = """
 import sys
