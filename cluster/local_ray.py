@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+_SEVERAL_HOSTS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's switch, whatever its name says: 0 keeps all of Ray on 127.0.0.1, on every system."""
+
 # Ray reads these while it is imported, so they are set here and Ray is imported by way of this module alone.
 os.environ |= {
     "RAY_AUTH_MODE": "token",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the switch that keeps all of Ray on 127.0.0.1
+    _SEVERAL_HOSTS: "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
@@ -27,7 +30,7 @@ import ray
 from refork.cluster.reaper import make_ray_folder, remove_ray_folder
 from refork.envs.forkable import InfraFailure
 
-__all__ = ["LocalRay", "ray"]
+__all__ = ["LocalRay", "ray", "stay_on_loopback"]
 
 log = logging.getLogger("refork.ray")
 
@@ -35,6 +38,12 @@ _TOKEN = secrets.token_hex(32)
 """One for all clusters of this process: Ray reads a token once and keeps it."""
 _OBJECT_STORE = 256 << 20
 """Bytes. Groups are sent as soon as they are played, so little is in the store at once."""
+
+
+def stay_on_loopback(stay: bool) -> None:
+    """Whether the Rays that this process starts or joins from now on have 127.0.0.1 as their only address."""
+    os.environ[_SEVERAL_HOSTS] = "0" if stay else "1"
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = not stay
 
 
 @dataclass
@@ -50,6 +59,7 @@ class LocalRay:
         up."""
         folder = make_ray_folder()
         os.environ |= _environment(folder)
+        stay_on_loopback(True)
         watchdog = subprocess.Popen(
             [sys.executable, "-m", "refork.cluster.reaper", str(os.getpid()), str(folder)],
             stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import tempfile
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from refork.cluster.local_ray import LocalRay, ray
+from refork.cluster.local_ray import LocalRay, ray, stay_on_loopback
 from refork.cluster.resources import PRIVATE, Need, check_cluster, check_resources
 from refork.envs.forkable import BadInput
 
@@ -51,6 +52,8 @@ class JoinedRay:
         Raises BadInput when nothing answers there, it does not take our token, runs other versions, or lacks room.
         """
         _probe(address)
+        stay_on_loopback(False)
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # or it warns once a second of what is raised below
         try:
             ray.init(address=address, configure_logging=False, log_to_driver=False)
         except (ray.exceptions.AuthenticationError, ConnectionError) as error:
