@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-_SEVERAL_HOSTS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray's switch, whatever its name says: 0 keeps all of Ray on 127.0.0.1, on every system."""
-
 # Ray reads these while it is imported, so they are set here and Ray is imported by way of this module alone.
 os.environ |= {
     "RAY_AUTH_MODE": "token",
-    _SEVERAL_HOSTS: "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the switch that keeps all of Ray on 127.0.0.1, on every system
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
@@ -42,7 +39,7 @@ _OBJECT_STORE = 256 << 20
 
 def stay_on_loopback(stay: bool) -> None:
     """Whether the Rays that this process starts or joins from now on have 127.0.0.1 as their only address."""
-    os.environ[_SEVERAL_HOSTS] = "0" if stay else "1"
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if stay else "1"
     ray._private.ray_constants.ENABLE_RAY_CLUSTER = not stay
 
 

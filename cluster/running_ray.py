@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import socket
 import tempfile
@@ -53,7 +52,6 @@ class JoinedRay:
         """
         _probe(address)
         stay_on_loopback(False)
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # or it warns once a second of what is raised below
         try:
             ray.init(address=address, configure_logging=False, log_to_driver=False)
         except (ray.exceptions.AuthenticationError, ConnectionError) as error:
