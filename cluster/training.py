@@ -22,6 +22,7 @@ from refork.cluster.tracking import Sink as MetricSink
 from refork.cluster.tracking import Tracking, open_tracking
 from refork.cluster.tracking_checkpoints import TrackedCheckpoints
 from refork.cluster.tracking_origin import about
+from refork.cluster.tracking_report import report_forks
 from refork.cluster.wandb_files import known_id
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.trainers.config import JobConfig
@@ -130,6 +131,7 @@ def train(
             if isinstance(error, OSError):
                 raise InfraFailure(str(error)) from error
             raise
+        report_forks(parts.family, experience, tracking, folder.path)
         kept.finish(loop.update)
         return dict(loop.totals)
 

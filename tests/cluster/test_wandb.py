@@ -150,5 +150,5 @@ def test_a_failing_record_is_named_once_and_the_rows_go_on(run: Path, caplog: py
     _log(tracking, 1)
     _close(tracking, run)
     (warning,) = (r.message for r in caplog.records if r.name == "refork.tracking")
-    assert warning.startswith("wandb: models are not recorded: Path is not a directory")
+    assert warning.startswith("wandb: models are not recorded: [Errno 2] No such file or directory")
     assert [row[0] for row in _rows(run)[0]] == [1]
