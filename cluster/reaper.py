@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from refork.envs.forkable import InfraFailure
@@ -22,6 +23,9 @@ from refork.envs.home import home
 from refork.envs.owner import alive, owner
 from refork.envs.swe.sandbox.base import UnsupportedHost
 from refork.envs.swe.sandbox.docker_state import sweep_states
+from refork.envs.swe.sandbox.e2b_client import Service
+from refork.envs.swe.sandbox.e2b_client import sweep as sweep_service
+from refork.envs.swe.sandbox.e2b_states import collect_bases
 from refork.envs.swe.sandbox.layers import sweep as sweep_layers
 from refork.envs.swe.sandbox.owned import collect as collect_layers
 
@@ -111,12 +115,13 @@ def sweep() -> dict[str, int]:
         "owners of sandbox layers": sweep_layers(home() / "layers"),
         "containers": _sweep_containers(),
         "owners of container states": sweep_states(home() / "docker"),
+        "sandboxes and snapshots of the e2b service": _in_service(sweep_service),
     }
 
 
 def collect() -> int:
     """Remove copies of workspaces that no living run uses; they are made again when needed. How many."""
-    return collect_layers(home() / "layers", ())
+    return collect_layers(home() / "layers", ()) + _in_service(collect_bases)
 
 
 def _sweep_containers() -> int:
@@ -134,6 +139,17 @@ def _sweep_containers() -> int:
         except InfraFailure as failure:
             log.warning("containers of dead runs were not removed: %s", failure)
             return 0
+
+
+def _in_service(clear: Callable[[Service], int]) -> int:
+    """What `clear` has removed; 0 where there is no service to ask: no package or no key."""
+    try:
+        return clear(Service(attempts=1, request_s=10.0))  # a start does not wait for a service it may not need
+    except UnsupportedHost:
+        return 0
+    except InfraFailure as failure:
+        log.warning("sandboxes of dead runs were not ended in the e2b service: %s", failure)
+        return 0
 
 
 def watch(pid: int, folder: Path) -> None:

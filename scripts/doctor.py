@@ -18,6 +18,7 @@ from rich.table import Table
 BACKENDS = {
     "overlay": "refork.envs.swe.sandbox.overlay:OverlayBackend",
     "docker": "refork.envs.swe.sandbox.docker:DockerBackend",
+    "e2b": "refork.envs.swe.sandbox.e2b:E2BBackend",
     "replay": "refork.envs.swe.sandbox.replay:ReplayBackend",
 }
 CLINICAL = {
@@ -46,7 +47,7 @@ def doctor() -> int:
             mark = "[green]ok[/]" if finding.ok else "[red]no[/]"
             table.add_row(section, finding.name, mark, finding.detail, "" if finding.ok else finding.remedy)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    usable = [name for name in ("overlay", "docker") if all(f.ok for f in sections[name])]
+    usable = [name for name in ("overlay", "docker", "e2b") if all(f.ok for f in sections[name])]
     print(f"sandbox backends that work here: {', '.join(usable) or 'none'}")
     return 0 if usable else 1
 
@@ -114,4 +115,6 @@ def _wandb() -> Finding:
 
     mode = wandb_mode("auto")
     detail = f"{importlib.metadata.version('wandb')}, {mode}"
-    return Finding("W&B", True, detail if mode == "online" else f"{detail} (no key: recorded in the run's folder)")
+    if mode == "offline":
+        detail += " (no key: recorded in the run's folder, `refork sync` uploads it)"
+    return Finding("W&B", True, detail)

@@ -22,7 +22,7 @@ class EnvConfig(Config):
     tasks: Path | None = None
     """Folder of a built task set, of your own games, or a log (any file that `refork data check` reads); None: the set
     that `refork tasks build` makes by default, generated games, or a log that the simulator writes."""
-    backend: Literal["overlay", "docker", "replay"] = "overlay"
+    backend: Literal["overlay", "docker", "e2b", "replay"] = "overlay"
     """Sandbox backend of software tasks."""
     train: tuple[str, ...] = ()
     """Packages, or own games, to train on; empty: all that are neither validation nor held out."""
@@ -54,6 +54,9 @@ class RolloutConfig(Config):
     """CPU cores that Ray sets aside for each actor."""
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """What each actor takes of the nodes' own resources, e.g. sandbox = 1: then only nodes with that play."""
+    max_staleness: int = Field(0, ge=0, le=8)
+    """Updates by which the acting policy is behind, so that playing goes on while it learns; 0: they take turns. A
+    resumed run must keep it."""
 
 
 class ClusterConfig(Config):
@@ -118,6 +121,8 @@ class TrainerConfig(Config):
     """Main rollouts per task."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradient norm clip."""
+    staleness_cap: float = Field(2.0, gt=0)
+    """Largest importance weight of a decision that an older policy made (rollout.max_staleness)."""
     quarantine: int = Field(3, ge=1)
     """A task whose machinery fails in that many groups in a row is not played again, and reported."""
     stall: int = Field(5, ge=1)

@@ -89,5 +89,5 @@ def test_what_cannot_be_made_is_named(tasks: TaskSet, backend: Backend) -> None:
         make_env("refork/None-v0", task="x")
     with pytest.raises(BadInput, match="no task 'toy-none'"):
         make_env("refork/SWE-v0", task="toy-none", tasks=tasks, backend=backend)
-    with pytest.raises(BadInput, match="no sandbox backend 'vm'; there are: overlay, docker, replay"):
+    with pytest.raises(BadInput, match="no sandbox backend 'vm'; there are: overlay, docker, e2b, replay"):
         make_env("refork/SWE-v0", task=tasks.tasks[0], tasks=tasks, backend="vm")

@@ -27,7 +27,7 @@ LEASE_S = 3600
 """A machine ends by itself so long after its last use: what a dead host leaves behind does not cost for ever."""
 REQUEST_S = 60.0
 ATTEMPTS = 4
-"""Of ours, each with the SDK's own three repeats within REQUEST_S, which honour the service's Retry-After."""
+"""Of ours, each with the SDK's own three repeats within REQUEST_S, which follow the service's Retry-After."""
 LONGEST_PAUSE_S = 15.0
 INSTALL = "pip install 'refork[e2b]'"
 _log = logging.getLogger(__name__)
@@ -59,8 +59,9 @@ def owner_of(snapshot_name: str) -> str | None:
 class Service:
     """One connection. Raises UnsupportedHost where there is no package or key, InfraFailure when it fails."""
 
-    def __init__(self, run: str = "") -> None:
+    def __init__(self, run: str = "", *, attempts: int = ATTEMPTS, request_s: float = REQUEST_S) -> None:
         self.sdk = load_sdk()
+        self._attempts, self._options = attempts, {"request_timeout": request_s}
         self._key = os.environ.get("E2B_API_KEY", "")
         if not self._key:
             raise UnsupportedHost("the e2b backend needs a key: set E2B_API_KEY (and E2B_DOMAIN for your own cluster)")
@@ -85,7 +86,7 @@ class Service:
                     metadata=labels,
                     allow_internet_access=False,
                     idempotency_key=key,
-                    request_timeout=REQUEST_S,
+                    **self._options,
                 )
 
         return self.call(f"no sandbox could be made from {template}", make)
@@ -94,17 +95,20 @@ class Service:
         """Take a snapshot of a machine, files and memory; its id."""
         what = f"sandbox {sandbox_id} could not be frozen"
         make = self.sdk.Sandbox.create_snapshot
-        return str(self.call(what, lambda: make(sandbox_id, name, request_timeout=REQUEST_S)).snapshot_id)
+        return str(self.call(what, lambda: make(sandbox_id, name, **self._options)).snapshot_id)
 
     def kill(self, sandbox_id: str) -> bool:
         """End a machine; whether it was there."""
         kill = self.sdk.Sandbox.kill
-        return bool(self.call(f"sandbox {sandbox_id} could not be ended", lambda: kill(sandbox_id)))
+        return bool(self.call(f"sandbox {sandbox_id} could not be ended", lambda: kill(sandbox_id, **self._options)))
 
     def renew(self, sandbox_id: str, seconds: float) -> None:
         """Let a machine live for so long from now."""
         renew = self.sdk.Sandbox.set_timeout
-        self.call(f"the lease of sandbox {sandbox_id} could not be renewed", lambda: renew(sandbox_id, int(seconds)))
+        self.call(
+            f"the lease of sandbox {sandbox_id} could not be renewed",
+            lambda: renew(sandbox_id, int(seconds), **self._options),
+        )
 
     def machines(self) -> dict[str, str]:
         """Id and owner of every machine that this host made."""
@@ -121,18 +125,20 @@ class Service:
     def delete_snapshot(self, snapshot_id: str) -> bool:
         """Remove a snapshot; whether it was there."""
         delete = self.sdk.Sandbox.delete_snapshot
-        return bool(self.call(f"snapshot {snapshot_id} could not be removed", lambda: delete(snapshot_id)))
+        return bool(
+            self.call(f"snapshot {snapshot_id} could not be removed", lambda: delete(snapshot_id, **self._options))
+        )
 
     def _pages(self, what: str, pages: Any) -> Iterator[Any]:
         while pages.has_next:
-            yield from self.call(what, lambda: pages.next_items(request_timeout=REQUEST_S))
+            yield from self.call(what, lambda: pages.next_items(**self._options))
 
     def call(self, what: str, action: Callable[[], _T], *, repeat: bool = True) -> _T:
         """Do `action`; what may pass is tried again, later each time (without `repeat` only what was refused unseen).
 
         Raises InfraFailure that says `what` failed, UnsupportedHost when the key is refused.
         """
-        for attempt in range(ATTEMPTS):
+        for attempt in range(self._attempts):
             try:
                 return action()
             except self.sdk.AuthenticationException as error:
@@ -142,7 +148,7 @@ class Service:
             except Exception as error:
                 if not self._known(error):
                     raise
-                if attempt == ATTEMPTS - 1 or not self._passes(error, repeat):
+                if attempt == self._attempts - 1 or not self._passes(error, repeat):
                     raise InfraFailure(f"{what} (attempt {attempt + 1}): {self._text(error)}") from None
                 pause = min(0.5 * 2**attempt, LONGEST_PAUSE_S) * (0.5 + random.random())
                 _log.warning("%s, trying again in %.1f s: %s", what, pause, self._text(error))

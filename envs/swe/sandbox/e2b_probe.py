@@ -28,7 +28,7 @@ def probe() -> list[Finding]:
 def _service() -> Finding:
     where = os.environ.get("E2B_API_URL") or os.environ.get("E2B_DOMAIN") or "e2b.app"
     try:
-        count = Service().check()
+        count = Service(attempts=1, request_s=10.0).check()
     except (UnsupportedHost, InfraFailure) as error:
         return Finding("e2b service", False, str(error), "check E2B_API_KEY, E2B_DOMAIN and the network")
     return Finding("e2b service", True, f"{where} answers; {count} sandboxes of this host there")

@@ -115,3 +115,16 @@ class States:
                 with warned(f"snapshot {snapshot_id} was not removed"):
                     self.service.delete_snapshot(snapshot_id)
         self._own.clear()
+
+
+def collect_bases(service: Service) -> int:
+    """Remove the bases that this host has noted, unless a sandbox of it lives; they are made again. How many."""
+    folder = home() / "e2b" / "bases"
+    with locked(folder / "lock"):
+        noted = [path for path in folder.iterdir() if path.name != "lock"]
+        if service.machines():
+            return 0
+        removed = [service.delete_snapshot(path.read_text()) for path in noted]
+        for path in noted:
+            path.unlink()
+    return sum(removed)

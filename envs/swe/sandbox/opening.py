@@ -7,15 +7,19 @@ from typing import Literal, get_args
 from refork.envs.forkable import BadInput
 from refork.envs.swe.sandbox.base import Backend
 
-BackendName = Literal["overlay", "docker", "replay"]
+BackendName = Literal["overlay", "docker", "e2b", "replay"]
 
 
 def open_backend(name: str) -> Backend:
-    """Open `overlay`, `docker`, or `replay` (over overlay). Raises BadInput for another name, UnsupportedHost."""
+    """Open `overlay`, `docker`, `e2b`, or `replay` (over overlay). Raises BadInput for another name, UnsupportedHost."""
     if name == "docker":
         from refork.envs.swe.sandbox.docker import DockerBackend
 
         return DockerBackend()
+    if name == "e2b":
+        from refork.envs.swe.sandbox.e2b import E2BBackend
+
+        return E2BBackend()
     if name not in get_args(BackendName):
         raise BadInput(f"no sandbox backend {name!r}; there are: {', '.join(get_args(BackendName))}")
     from refork.envs.swe.sandbox.overlay import OverlayBackend

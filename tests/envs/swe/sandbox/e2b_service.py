@@ -14,6 +14,7 @@ import os
 import shutil
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -24,13 +25,13 @@ from dataclasses import dataclass, field
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from e2b.api.client.models import Error, ListedSandbox, NewSandboxV2, SnapshotInfo
 from e2b.api.client.models import Sandbox as SandboxModel
 from e2b.api.client.models.sandbox_state import SandboxState
 from e2b.envd.process import process_pb
-from protobuf import Oneof
 
 KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
 TEAM = "team"
@@ -297,10 +298,9 @@ class Handler(BaseHTTPRequestHandler):
         kind = self.headers["Content-Type"]
         data = self.body
         if kind.startswith("multipart/"):
-            message = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + data)
-            payload = message.get_payload()
-            assert isinstance(payload, list)
-            data = payload[0].get_payload(decode=True)
+            whole = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + data)
+            part = next(part for part in whole.walk() if not part.is_multipart())
+            data = cast(bytes, part.get_payload(decode=True))
         target.write_bytes(data)
         self._answer(200, [{"name": target.name, "type": "file", "path": path}])
 
@@ -323,8 +323,7 @@ class Handler(BaseHTTPRequestHandler):
             env={"PATH": os.environ["PATH"]},
         )
         machine.processes.append(process)
-        event = process_pb.ProcessEvent
-        self._send(event(event=Oneof("start", event.StartEvent(pid=process.pid))))
+        self._send({"start": {"pid": process.pid}})
         try:
             self._stream(process)
         except OSError:
@@ -333,27 +332,25 @@ class Handler(BaseHTTPRequestHandler):
         if machine.name not in self.server.service.machines:
             self.connection.close()
             return
-        end = event.EndEvent(exit_code=code, exited=code >= 0, status=f"exit status {code}")
-        self._send(event(event=Oneof("end", end)))
+        self._send({"end": {"exitCode": code, "exited": code >= 0, "status": f"exit status {code}"}})
         self._envelope(2, b"{}")
         self.wfile.write(b"0\r\n\r\n")
 
     def _stream(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
-        event = process_pb.ProcessEvent
         complaint: list[bytes] = []
         stderr = process.stderr
         reader = threading.Thread(target=lambda: complaint.append(stderr.read()))
         reader.start()
         while data := os.read(process.stdout.fileno(), 1 << 15):
-            self._send(event(event=Oneof("data", event.DataEvent(output=Oneof("stdout", data)))))
+            self._send({"data": {"stdout": base64.b64encode(data).decode()}})
         reader.join()
         if complaint[0]:
-            self._send(event(event=Oneof("data", event.DataEvent(output=Oneof("stderr", complaint[0])))))
+            self._send({"data": {"stderr": base64.b64encode(complaint[0]).decode()}})
 
-    def _send(self, event: process_pb.ProcessEvent) -> None:
-        self._envelope(0, process_pb.StartResponse(event=event).to_json().encode())
+    def _send(self, event: dict[str, Any]) -> None:
+        self._envelope(0, process_pb.StartResponse.from_json(json.dumps({"event": event})).to_json().encode())
 
     def _envelope(self, flags: int, data: bytes) -> None:
         piece = struct.pack(">BI", flags, len(data)) + data
@@ -374,9 +371,15 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(folder: Path, set_variable: Callable[[str, str], None]) -> Iterator[Service]:
-    """Run the stand-in in a thread, its address and key put into the environment."""
-    service = Service(folder)
+def serving(set_variable: Callable[[str, str], None]) -> Iterator[Service]:
+    """Run the stand-in in a thread, its address and key put into the environment; in memory, where there is room."""
+    memory = "/dev/shm"
+    usable = os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC
+    with tempfile.TemporaryDirectory(dir=memory if usable else None) as folder:
+        yield from _serving(Service(Path(folder)), set_variable)
+
+
+def _serving(service: Service, set_variable: Callable[[str, str], None]) -> Iterator[Service]:
     server = Server(service)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -398,3 +401,16 @@ def lacking() -> str:
         return "the stand-in gives its sandboxes a root and a user of their own, for which it must be root"
     done = subprocess.run(["unshare", "-m", "-p", "-n", "-f", "true"], capture_output=True, text=True, check=False)
     return done.stderr.strip()
+
+
+def open_backend(home: Path) -> Iterator[Any]:
+    """An open e2b backend over a stand-in of its own, which holds nothing of it at the end but its bases."""
+    from refork.envs.swe.sandbox.e2b import E2BBackend
+
+    with pytest.MonkeyPatch.context() as patch, serving(patch.setenv) as service:
+        patch.setenv("REFORK_HOME", str(home))
+        made = E2BBackend()
+        yield made
+        made.close()
+        assert not service.machines
+        assert all(name.startswith("refork-base-") for name, _ in service.snapshots.values())
