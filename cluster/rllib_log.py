@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from refork.cluster.local_ray import ray  # noqa: F401 (sets what Ray reads while it is imported, so it comes first)
+
+# isort: split
+from ray.data import DataContext
 from refork.cluster.rllib_policy import state_vectors
 from refork.envs.forkable import BadInput
 from refork.envs.log_spec import ActionSpec, ObservationSpec
@@ -26,10 +31,17 @@ def with_log(config: Any, source: Any, folder: Path) -> Any:
         partial.unlink(missing_ok=True)
         write_as(log, partial, "rllib")
         partial.rename(path)
+    quiet_readers()
     seen = log.spec.observation.size
     return config.environment(
         observation_space=gym.spaces.Box(-np.inf, np.inf, (seen,), np.float32), action_space=_space(log.spec.action)
     ).offline_data(input_=[str(path)], map_batches_kwargs={"concurrency": 1, "num_cpus": 1})
+
+
+def quiet_readers() -> None:
+    """Ray Data tells of its progress on stderr, where ours is."""
+    DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
 def check_log(log: Transitions) -> None:

@@ -28,7 +28,14 @@ def export(job: JobConfig, family: Family, algorithm: Any) -> dict[str, np.ndarr
         return {}
     if family.experience == "games":
         return _cross_graph(job.agent.options, algorithm)
-    return _table(family, algorithm.get_module(DEFAULT_MODULE_ID))
+    return _table(family, _module(algorithm))
+
+
+def _module(algorithm: Any) -> Any:
+    """The acting network; from a log nothing samples, and the learner alone has it."""
+    if algorithm.env_runner_group is None:
+        return algorithm.learner_group._learner.module[DEFAULT_MODULE_ID]
+    return algorithm.get_module(DEFAULT_MODULE_ID)
 
 
 def _cross_graph(options: Mapping[str, Any], algorithm: Any) -> dict[str, np.ndarray]:

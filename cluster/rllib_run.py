@@ -8,10 +8,12 @@ runs whose folder you trust. `refork evaluate` reads none of it.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import math
+import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -40,6 +42,8 @@ from refork.trainers.loop import Evaluator
 
 log = logging.getLogger("refork.training")
 
+TOTALS = ("trajectories", "steps", "seconds_update")
+"""Of the metrics, what is added up over the run."""
 HELPERS = 2
 """Cores that Ray may give to the readers of a log, beside env runners and learners."""
 
@@ -58,19 +62,26 @@ def prepare(job: JobConfig) -> Parts:
     """Raises BadInput for what the job's text alone could not show."""
     torch.set_num_threads(1)
     seed_global_generators(job.seed)
-    logging.getLogger("ray").setLevel(logging.ERROR)  # it advises, line upon line, to set what we have set
+    for name in ("ray", "ray.rllib"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # they advise, line upon line, to set what we have set
     family = open_family(judging_job(job))
     family.names("train")
     config = algorithm_config(job, family)
     if is_offline(config):
-        if family.experience != "logs":
-            raise BadInput(f"trainer.algorithm: {type(config).__name__} learns from a log, {job.env.id} gives none")
-        check_log(family.source.log)  # type: ignore[attr-defined]
+        _check_offline(job, family)
     if job.evaluate.every:
         if not is_judged(family):
             raise BadInput(f"evaluate.every: {NOT_JUDGED}; set it to 0")
         family.evaluator(LocalCollector(family.spec))  # raises where there is nothing to judge on
     return Parts(job, family, config)
+
+
+def _check_offline(job: JobConfig, family: Any) -> None:
+    if family.experience != "logs":
+        raise BadInput(f"trainer.algorithm: {job.trainer.algorithm} learns from a log, {job.env.id} gives none")  # type: ignore[attr-defined]
+    if job.rollout.actors or job.cluster.learners > 1:
+        raise BadInput("rollout.actors, cluster.learners: a log is read in this process: set them to 0 and 1")
+    check_log(family.source.log)
 
 
 @dataclass
@@ -79,7 +90,7 @@ class Progress:
     acting weights as our own are exported."""
 
     update: int = 0
-    totals: Counter[str] = field(default_factory=Counter)
+    totals: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0.0))
     files: dict[str, torch.Tensor] = field(default_factory=dict)
     policy: dict[str, np.ndarray] = field(default_factory=dict)
     untrained: dict[str, np.ndarray] = field(default_factory=dict)
@@ -96,21 +107,19 @@ class Run:
         """Go on from `start`, or note where learning begins."""
         if start is None:
             policy = self._policy()
-            self.now = Progress(0, Counter(), files_of(self.algorithm), policy, policy)
+            self.now = Progress(files=files_of(self.algorithm), policy=policy, untrained=policy)
             return
         state = start.state
         restore_files(self.algorithm, state["files"])
         self.tracking.load_state_dict(state["tracker"])
-        self.now = Progress(
-            state["update"], Counter(state["totals"]), state["files"], state["policy"], state["untrained"]
-        )
+        self.now = Progress(state["update"], state["totals"], state["files"], state["policy"], state["untrained"])
 
     def step(self) -> None:
         """One iteration: `now` changes when it is whole, and not before."""
         begun = perf_counter()
         found = metrics_of(self.algorithm.train())
         found["seconds_update"] = perf_counter() - begun
-        totals = self.now.totals + Counter({name: found[name] for name in ("trajectories", "steps", "seconds_update")})
+        totals = {name: self.now.totals[name] + found[name] for name in self.now.totals}
         policy, update = self._policy(), self.now.update + 1
         every = self.parts.job.evaluate.every
         if self.evaluator is not None and update % every == 0:
@@ -120,7 +129,7 @@ class Run:
         self.tracking.log(update, found | {f"total/{name}": float(value) for name, value in totals.items()})
 
     def state(self) -> dict[str, Any]:
-        return {**vars(self.now), "totals": dict(self.now.totals), "tracker": self.tracking.state_dict()}
+        return {**vars(self.now), "tracker": self.tracking.state_dict()}
 
     def _policy(self) -> dict[str, np.ndarray]:
         return export(self.parts.job, self.parts.family, self.algorithm)
@@ -147,7 +156,6 @@ def train(parts: Parts, folder: RunPaths, display: Display, resume: bool = False
         run = Run(parts, _build(parts, folder, start.step if start else 0, stack), tracking, evaluator)
         run.begin(start)
         _iterate(run, store)
-        run.algorithm.stop()
         return dict(run.now.totals)
 
 
@@ -191,13 +199,25 @@ def _build(parts: Parts, folder: RunPaths, step: int, stack: ExitStack) -> Any:
     config.debugging(seed=int(generator(job.seed, "rllib", step).integers(2**31)))
     if is_offline(config):
         with_log(config, parts.family.source, folder.trajectories)  # type: ignore[attr-defined]
+    terminate = signal.getsignal(signal.SIGTERM)
     cluster = LocalRay.start(job.rollout.actors + job.cluster.learners + HELPERS)
     stack.callback(cluster.stop)
+    signal.signal(signal.SIGTERM, terminate)  # Ray's own would end the run without a word
     results_in(cluster.folder)
     try:
-        return config.build_algo()
+        algorithm = config.build_algo()
     except (ValueError, TypeError) as error:
         raise BadInput(f"trainer.options: RLlib says: {_last_line(error)}") from error
+    stack.callback(_end, algorithm)
+    return algorithm
+
+
+def _end(algorithm: Any) -> None:
+    """Before Ray ends: readers of a log that are collected after it would complain."""
+    with contextlib.suppress(Exception):  # what ended the run is said; Ray's end takes what is left
+        algorithm.stop()
+    algorithm.offline_data = algorithm.learner_group = None
+    gc.collect()
 
 
 def _note_log(parts: Parts, folder: RunPaths) -> None:

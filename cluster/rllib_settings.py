@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -68,13 +69,20 @@ def algorithm_class(name: str) -> Any:
     """Raises BadInput naming the nearest there is."""
     if name == "PMD":
         return PMD
-    try:
-        found = get_trainable_cls(name)
-    except TuneError:
-        found = None
+    found = ALGORITHMS[name]()[0] if name in ALGORITHMS else _registered(name)
     if not (inspect.isclass(found) and issubclass(found, Algorithm)):
         raise BadInput(f"trainer.algorithm: RLlib has no {name!r}; {_nearest(name, ('PMD', *ALGORITHMS))}")
     return found
+
+
+def _registered(name: str) -> Any:
+    """One that a user's own package registered with Ray; None: nobody did."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # looking it up imports all of RLlib's, and some of these warn
+        try:
+            return get_trainable_cls(name)
+        except TuneError:
+            return None
 
 
 def is_offline(config: Any) -> bool:

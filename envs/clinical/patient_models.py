@@ -51,7 +51,7 @@ def sepsis_scm(
         rewards=simulator.model.rewards,
         ends=simulator.model.ends,
         shown=simulator.shown,
-        features=simulator.features,
+        features=simulator.features.astype(np.float32),
         names=simulator.spec.observation.names,
         sizes=simulator.spec.action.sizes,
         horizon=simulator.spec.horizon,
