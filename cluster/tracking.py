@@ -73,7 +73,8 @@ class Tracking:
             act()
         except Exception as error:
             if (name, what) not in self._warned:
-                log.warning("%s: %s are not recorded: %s; the run goes on", name, what, error)
+                said = " ".join(str(error).split())
+                log.warning("%s: %s are not recorded: %s; the run goes on", name, what, said)
             self._warned.add((name, what))
 
 

@@ -49,7 +49,7 @@ class Wandb:
         except BadInput:
             self._places.restore()
             raise
-        self._next = max(self._run.step, last_step(folder) + 1 if mode == "offline" else 0)
+        self._next = max(self._run.starting_step, last_step(folder) + 1 if mode == "offline" else 0)
         self._logged = -1
         self._run.define_metric(STEPS)
         self._run.define_metric("update", hidden=True)

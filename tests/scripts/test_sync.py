@@ -77,6 +77,18 @@ def test_all_segments_are_sent_in_order_to_one_run_and_only_once(folder: Path) -
     assert {p.name for p in folder.iterdir()} == {"runs"}
 
 
+def test_a_run_gone_on_with_online_sends_every_row_once(tmp_path: Path) -> None:
+    job = ("--tracking.wandb", "online", "--tracking.artifacts", "none")
+    with wandb_server() as (url, got):
+        told = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": url}
+        first = refork(tmp_path, "train", SMALL[0], "--trainer.updates", "3", *job, **told)
+        again = refork(tmp_path, "train", SMALL[0], "--resume", "--trainer.updates", "5", *job, **told)
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
+    assert "will be ignored" not in again.stderr
+    (rows,) = (rows for rows in got.rows.values() if rows)
+    assert [row["_step"] for row in rows] == [1, 2, 3, 4, 5]
+
+
 def test_a_torn_segment_does_not_keep_the_next_ones_back(folder: Path) -> None:
     run = run_folder(folder)
     first = sorted(run.glob("wandb/offline-run-*/run-*.wandb"))[0]
