@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,9 @@ def test_all_segments_are_sent_in_order_to_one_run_and_only_once(folder: Path) -
 def test_a_run_gone_on_with_online_sends_every_row_once(tmp_path: Path) -> None:
     job = ("--tracking.wandb", "online", "--tracking.artifacts", "none")
     with wandb_server() as (url, got):
-        told = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": url}
-        first = refork(tmp_path, "train", SMALL[0], "--trainer.updates", "3", *job, **told)
-        again = refork(tmp_path, "train", SMALL[0], "--resume", "--trainer.updates", "5", *job, **told)
+        play = partial(refork, tmp_path, "train", SMALL[0], *job, WANDB_API_KEY=KEY, WANDB_BASE_URL=url)
+        first = play("--trainer.updates", "3")
+        again = play("--trainer.updates", "5", "--resume")
     assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
     assert "will be ignored" not in again.stderr
     (rows,) = (rows for rows in got.rows.values() if rows)
