@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import errno
+import io
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from refork.envs.forkable import InfraFailure
 from refork.envs.swe.sandbox.base import Entry
@@ -32,16 +33,21 @@ class Machine:
         self._serial = ""
         self._lease_ends = time.monotonic() + LEASE_S
 
-    def prepare(self, archive: bytes) -> None:
+    def prepare(self, archive: IO[bytes]) -> None:
         """Unpack `archive` (see e2b_boot) as root. Raises InfraFailure."""
         self.write(ARCHIVE, archive)
         self._shell(PREPARE, TRANSFER_S)
 
-    def write(self, path: str, data: bytes) -> None:
-        """Write one file as root."""
+    def write(self, path: str, data: IO[bytes]) -> None:
+        """Write one file as root; it is sent in pieces."""
         what = f"{path} could not be written in sandbox {self.name}"
         files = self._handle.files
-        self.service.call(what, lambda: files.write(path, data, user="root", request_timeout=TRANSFER_S))
+
+        def send() -> None:
+            data.seek(0)  # an attempt that failed may have read some of it
+            files.write(path, data, user="root", request_timeout=TRANSFER_S)
+
+        self.service.call(what, send)
 
     def ask(self, op: str, *, body: bytes = b"", wait_s: float = 60.0, **fields: Any) -> tuple[dict[str, Any], bytes]:
         """One request; (header, body) of its reply. Raises InfraFailure, and OSError or ValueError if refused."""
@@ -68,7 +74,7 @@ class Machine:
         if len(text) <= INLINE_BYTES:
             return text
         path = f"{FOLDER}/request-{uuid.uuid4().hex}"
-        self.write(path, packed)
+        self.write(path, io.BytesIO(packed))
         return f"@{path}"
 
     def _shell(self, command: str, wait_s: float) -> str:

@@ -83,10 +83,8 @@ class States:
         try:
             with tempfile.TemporaryFile() as archive:
                 write_archive(archive, spec.base, spec.python_env)
-                size = archive.tell()
-                archive.seek(0)
-                _log.info("sending the base %s, %.1f MB", spec.base_id[:12], size / 1e6)
-                machine.prepare(archive.read())
+                _log.info("sending the base %s, %.1f MB", spec.base_id[:12], archive.tell() / 1e6)
+                machine.prepare(archive)
             machine.ask("scan", wait_s=300.0)
             if wrong := difference(base_manifest(spec.base), machine.rows):
                 raise InfraFailure(f"the service unpacked the base wrongly: {min(wrong)} is {wrong[min(wrong)]}")
