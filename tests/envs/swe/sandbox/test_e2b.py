@@ -289,3 +289,14 @@ def test_a_base_keeps_hard_links_modes_and_odd_names(backend: E2BBackend, tmp_pa
         assert sandbox.changes == {}
         found = sandbox.run(["sh", "-c", "./run; stat -c '%a %h %U' one d/two run; ls d; echo 2 >> one; cat d/two"])
         assert found.output == "ran\n644 1 user\n644 1 user\n755 1 user\ntwo\n1"
+
+
+def test_a_request_too_long_for_an_argument_goes_as_a_file_that_is_removed(
+    service: Service, backend: E2BBackend, spec: SandboxSpec
+) -> None:
+    content = os.urandom(1 << 20)
+    with closing(backend.open(spec)) as sandbox:
+        sandbox.put({"/testbed/big": content})
+        assert sandbox.get("/testbed/big", 2 << 20) == content
+        held = service.machines[sandbox.machine_name].root / "var" / "refork"
+        assert not list(held.glob("request-*"))
