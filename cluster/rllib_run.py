@@ -34,11 +34,12 @@ from refork.cluster.rllib_policy import export
 from refork.cluster.rllib_settings import algorithm_config, is_offline
 from refork.cluster.run_folder import RunPaths
 from refork.cluster.tracking import Tracking
+from refork.cluster.tracking_checkpoints import TrackedCheckpoints
 from refork.cluster.training import Display, seed_global_generators, start_tracking
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.replay.seeding import generator
 from refork.trainers.config import JobConfig
-from refork.trainers.loop import Evaluator
+from refork.trainers.loop import Checkpointer, Evaluator
 
 log = logging.getLogger("refork.training")
 
@@ -155,11 +156,13 @@ def train(parts: Parts, folder: RunPaths, display: Display, resume: bool = False
         evaluator = parts.family.evaluator(collector) if job.evaluate.every else None
         run = Run(parts, _build(parts, folder, start.step if start else 0, stack), tracking, evaluator)
         run.begin(start)
-        _iterate(run, store)
+        kept = TrackedCheckpoints(store, tracking, job.tracking.artifacts, folder.path / "metrics.jsonl")
+        _iterate(run, kept)
+        kept.finish(run.now.update)
         return dict(run.now.totals)
 
 
-def _iterate(run: Run, store: CheckpointStore) -> None:
+def _iterate(run: Run, store: Checkpointer) -> None:
     """To the last iteration; whatever ends it earlier, what is whole is saved first."""
     job, saved = run.parts.job, run.now.update if run.now.update else -1
     try:
@@ -178,7 +181,7 @@ def _iterate(run: Run, store: CheckpointStore) -> None:
         store.save(run.now.update, run.state())
 
 
-def _save_last(run: Run, store: CheckpointStore) -> None:
+def _save_last(run: Run, store: Checkpointer) -> None:
     try:
         store.save(run.now.update, run.state())
     except OSError as error:
