@@ -12,6 +12,7 @@ from types import FrameType
 from cyclopts import App, CycloptsError, UnknownOptionError
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.envs.swe.sandbox.base import UnsupportedHost
+from refork.scripts.launch import launch as launch_job
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
@@ -38,6 +39,17 @@ tasks.command("refork.scripts.tasks:build", help="Make the task set from the rec
 tasks.command("refork.scripts.tasks:check", help="Audit a task set again.")
 tasks.command("refork.scripts.tasks:list_", name="list", help="Show what is in a task set.")
 app.command(tasks)
+
+launch = App(
+    name="launch",
+    help="Run a job on a Ray cluster and follow its log: checked first, sent with this "
+    "refork. Ctrl+C stops following, not the job; the exit code is the job's.",
+)
+launch.default(launch_job)
+launch.command("refork.scripts.launch:status", help="Show how a launched job is.")
+launch.command("refork.scripts.launch:logs", help="Show what a launched job has printed.")
+launch.command("refork.scripts.launch:stop", help="End a launched job; it commits a checkpoint first.")
+app.command(launch)
 
 data = App(name="data", help="Check, convert and collect logs of decisions.")
 data.command("refork.scripts.data:check", help="Read a log of any format: its data card, or the exact fault.")
@@ -77,8 +89,8 @@ def run_app(app: App, arguments: Sequence[str] | None = None) -> int:
 
 
 def _hint(error: CycloptsError) -> str:
-    if isinstance(error, UnknownOptionError) and error.command_chain and error.command_chain[0] == "train":
-        return " Keys of the job are given after the job file: refork train JOB.toml --seed 3"
+    if isinstance(error, UnknownOptionError) and error.command_chain and error.command_chain[0] in ("train", "launch"):
+        return f" Keys of the job are given after the job file: refork {error.command_chain[0]} JOB.toml --seed 3"
     return ""
 
 

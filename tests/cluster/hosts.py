@@ -20,7 +20,7 @@ from refork.cluster.reaper import end_holders
 RAY = Path(sys.executable).with_name("ray")
 REFORK = Path(sys.executable).with_name("refork")
 TOKEN = "5" * 64
-PORT = 6379
+PORT, JOB_PORT = 6379, 8265
 
 
 @dataclass
@@ -29,12 +29,18 @@ class Hosts:
 
     folder: Path
     """Ray's; short, since its sockets lie in it."""
+    job_server: bool = False
+    """Whether the head has one, on its loopback."""
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _network: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         return f"127.0.0.2:{PORT}"
+
+    @property
+    def job_server_address(self) -> str:
+        return f"http://127.0.0.1:{JOB_PORT}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -56,14 +62,22 @@ class Hosts:
         """A node with `options` of `ray start`, up when this returns; the first one is the head."""
         number = len(self.nodes)
         where = ("--address", self.address) if number else ("--head", "--port", str(PORT))
-        own = () if number else ("--temp-dir", str(self.folder), "--include-dashboard", "false")
+        own = () if number else ("--temp-dir", str(self.folder), *self._dashboard)
         common = ("--node-ip-address", f"127.0.0.{2 + number}", "--object-store-memory", str(128 << 20), "--block")
         clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
         log = self.folder.with_suffix(f".{number}.log")
         with log.open("wb") as out:
             node = subprocess.Popen(
-                self.inside([str(RAY), "start", *where, *common, *own, *options]),
-                env={**clean, **self.environment, "OMP_NUM_THREADS": "1", **(environment or {})},
+                self.inside(
+                    [*(self._own_folder if number else ()), str(RAY), "start", *where, *common, *own, *options]
+                ),
+                env={
+                    **clean,
+                    **self.environment,
+                    "PATH": f"{RAY.parent}:{os.environ['PATH']}",
+                    "OMP_NUM_THREADS": "1",
+                    **(environment or {}),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -76,6 +90,16 @@ class Hosts:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         return node
+
+    @property
+    def _own_folder(self) -> tuple[str, ...]:
+        """Ray's folder has one path on all nodes: without one of its own, a node throws away what others unpacked."""
+        return ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs ray "$0" && exec "$@"', str(self.folder))
+
+    @property
+    def _dashboard(self) -> tuple[str, ...]:
+        where = ("--dashboard-host", "127.0.0.1", "--dashboard-port", str(JOB_PORT)) if self.job_server else ()
+        return ("--include-dashboard", str(self.job_server).lower(), *where)
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:
         """As a host dies: all its processes at once."""
