@@ -190,7 +190,7 @@ def _on_tasks(job: JobConfig, family: Any, config: Any) -> Any:
     elif family.experience == "logs" and env_id in FACTORIES:
         tasks, options = ["any"], {"observe": "features", **family.source.options.simulator}
     elif family.experience == "logs":
-        raise BadInput(f"trainer.algorithm {job.trainer.algorithm}: {env_id} is a log; choose BC, MARWIL or CQL")  # type: ignore[attr-defined]
+        raise BadInput(f"trainer.algorithm {job.trainer.algorithm}: {env_id} is a log; choose BC or MARWIL")  # type: ignore[attr-defined]
     else:
         raise BadInput(
             f"env.id: {env_id} has moves that are not legal, which RLlib's own networks do not look at; use our own "
@@ -200,4 +200,11 @@ def _on_tasks(job: JobConfig, family: Any, config: Any) -> Any:
 
 
 def _on_log(config: Any) -> Any:
+    """Raises BadInput for what RLlib itself cannot learn from a log alone."""
+    name = config.algo_class.__name__
+    if name in ("CQL", "IQL"):
+        raise BadInput(
+            f"trainer.algorithm {name}: RLlib's needs continuous actions and an environment beside the log; choose BC "
+            f"or MARWIL, or our own trainer.kind {name.lower()}"
+        )
     return config.offline_data(dataset_num_iters_per_learner=GRADIENT_STEPS)

@@ -32,8 +32,9 @@ def job(env: dict[str, Any], more: dict[str, Any], **trainer: Any) -> JobConfig:
         (PATIENTS, {}, {"algorithm": "PMD"}, r"PMD and cross_graph are for games"),
         (GAMES, {}, {}, r"set agent\.kind to cross_graph"),
         (GAMES, {"agent": {"kind": "cross_graph"}}, {"algorithm": "DQN"}, r"is trained by PPO or PMD"),
+        (PATIENTS, {}, {"algorithm": "CQL"}, r"CQL: RLlib's needs continuous actions .* our own trainer\.kind cql"),
         ({"id": "refork/Chain-v0"}, {}, {"algorithm": "BC"}, r"BC learns from a log, refork/Chain-v0 gives none"),
-        ({"id": "refork/SyntheticCohort-v0"}, {}, {}, r"SyntheticCohort-v0 is a log; choose BC, MARWIL or CQL"),
+        ({"id": "refork/SyntheticCohort-v0"}, {}, {}, r"SyntheticCohort-v0 is a log; choose BC or MARWIL"),
         ({"id": "refork/Chain-v0"}, {"evaluate": {"every": 1}}, {}, r"evaluate\.every: .* set it to 0"),
     ],
 )

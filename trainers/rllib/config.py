@@ -40,7 +40,7 @@ class AlgorithmConfig(TrainerConfig):
     kind: Literal["rllib"] = "rllib"
     """Algorithm."""
     algorithm: str = "PPO"
-    """Algorithm of RLlib, e.g. PPO, APPO, DQN, SAC; from logs BC, MARWIL, CQL; PMD: our mirror descent on games."""
+    """Algorithm of RLlib, e.g. PPO, APPO, DQN, SAC; from logs BC, MARWIL; PMD: our mirror descent on games."""
     updates: int = Field(100, ge=1)
     """Training iterations in the run."""
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
