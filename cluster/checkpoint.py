@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 from refork.cluster.checkpoint_folder import COMMIT, NAME, CheckpointError, committed
+from refork.cluster.checkpoint_room import NoRoom, Room
 from refork.cluster.codec import decode, encode
+from refork.cluster.retention import Retention
 
 KIND = "refork-training"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -37,28 +39,39 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run. One writer at a time (the run folder's lock sees to that)."""
 
-    def __init__(self, folder: Path, keep: int = 2, meta: Callable[[], Mapping[str, Any]] = dict) -> None:
-        """`keep`: committed ones kept. `meta`: asked at each save for JSON to store beside the state.
+    def __init__(
+        self,
+        folder: Path,
+        retention: Retention | None = None,
+        meta: Callable[[], Mapping[str, Any]] = dict,
+        room: Room | None = None,
+    ) -> None:
+        """`retention`: which committed ones are kept. `meta`: asked at each save for JSON to store beside the state.
 
         Clears away what a killed run left half written. Raises OSError for a folder that cannot be written.
         """
-        self.folder, self.keep, self._meta = folder, keep, meta
+        self.folder, self.retention, self._meta = folder, retention or Retention(), meta
+        self.room = room or Room()
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
             if path.name.startswith(".tmp-") or (NAME.match(path.name) and not (path / COMMIT).exists()):
                 shutil.rmtree(path)
         self.prune()
 
-    def save(self, step: int, state: Mapping[str, Any]) -> None:
-        """Write and commit; then drop what is older than the newest `keep`. Raises OSError (disk full), having
-        left every earlier checkpoint as it was."""
+    def save(self, step: int, state: Mapping[str, Any], last: bool = False) -> None:
+        """Write and commit; then drop what is no longer kept. `last`: of the run, and so may take the disk's reserve.
+
+        Raises OSError (disk full; NoRoom before anything is written), having left the newest checkpoint as it was.
+        """
         temporary = self.folder / f".tmp-{os.getpid()}"
+        files = _pack(step, state, dict(self._meta()))
+        self._make_room(sum(map(len, files.values())), last)
         target = self._free_name(step)
         try:
-            _write(temporary, step, state, dict(self._meta()))
+            _write(temporary, files)
             os.rename(temporary, target)
             _sync(self.folder)
-            _put(target / COMMIT, _digest(target / "meta.json").encode())
+            _put(target / COMMIT, _digest(files["meta.json"]).encode())
             _sync(target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -66,6 +79,15 @@ class CheckpointStore:
                 shutil.rmtree(target, ignore_errors=True)
             raise
         self.prune()
+
+    def _make_room(self, need: int, last: bool) -> None:
+        """Delete older ones until `need` bytes fit; none when that would not be enough. Raises NoRoom."""
+        found = committed(self.folder)
+        given_up = [self.folder / name for name in self.retention.given_up([path.name for path in found])]
+        if lack := self.room.lack(self.folder, need, given_up, last):
+            raise NoRoom(lack)
+        while given_up and self.room.lack(self.folder, need, last=last):
+            _drop(given_up.pop(0))
 
     def newest(self) -> Path | None:
         """The newest committed checkpoint's folder."""
@@ -78,10 +100,12 @@ class CheckpointStore:
         return read(path) if path else None
 
     def prune(self) -> None:
-        """Delete all but the newest `keep` committed ones; COMMIT goes first, so a killed deletion is no checkpoint."""
-        for path in committed(self.folder)[: -self.keep]:
-            (path / COMMIT).unlink()
-            shutil.rmtree(path)
+        """Delete all committed ones that are not kept."""
+        found = committed(self.folder)
+        kept = self.retention.kept([path.name for path in found])
+        for path in found:
+            if path.name not in kept:
+                _drop(path)
 
     def _free_name(self, step: int) -> Path:
         again = [int(m[2] or 0) for p in self.folder.iterdir() if (m := NAME.match(p.name)) and int(m[1]) == step]
@@ -96,11 +120,17 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: has no {COMMIT} file: it was never finished; use an earlier checkpoint")
     head = _head(path)
     for name, digest in head["files"].items():
-        if not (path / name).exists() or _digest(path / name) != digest:
+        if not (path / name).exists() or _digest((path / name).read_bytes()) != digest:
             raise CheckpointError(f"{path}: {name} is damaged (its digest differs); use an earlier checkpoint")
     with np.load(path / "arrays.npz", allow_pickle=False) as arrays:
         state = decode(json.loads((path / "state.json").read_bytes()), dict(arrays))
     return Checkpoint(path, head["step"], state, head["meta"])
+
+
+def _drop(path: Path) -> None:
+    """COMMIT goes first, so that a killed deletion leaves no checkpoint."""
+    (path / COMMIT).unlink()
+    shutil.rmtree(path)
 
 
 def _head(path: Path) -> dict[str, Any]:
@@ -116,22 +146,27 @@ def _head(path: Path) -> dict[str, Any]:
             f"{path}: has format version {head.get('version')!r}, this refork reads {VERSION}; "
             "use the refork that wrote it"
         )
-    if _digest(path / "meta.json") != (path / COMMIT).read_text():
+    if _digest((path / "meta.json").read_bytes()) != (path / COMMIT).read_text():
         raise CheckpointError(f"{path}: meta.json is damaged (its digest differs); use an earlier checkpoint")
     return head
 
 
-def _write(folder: Path, step: int, state: Mapping[str, Any], meta: dict[str, Any]) -> None:
+def _pack(step: int, state: Mapping[str, Any], meta: dict[str, Any]) -> dict[str, bytes]:
+    """The files of a checkpoint but for COMMIT."""
     tree, arrays = encode(state)
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **arrays)
+    files = {"state.json": json.dumps(tree).encode(), "arrays.npz": packed.getvalue()}
+    digests = {name: _digest(content) for name, content in files.items()}
+    head = {"kind": KIND, "version": VERSION, "step": step, "files": digests, "meta": meta}
+    return {**files, "meta.json": json.dumps(head, indent=1).encode()}
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    _put(folder / "state.json", json.dumps(tree).encode())
-    _put(folder / "arrays.npz", packed.getvalue())
-    files = {name: _digest(folder / name) for name in ("state.json", "arrays.npz")}
-    head = {"kind": KIND, "version": VERSION, "step": step, "files": files, "meta": meta}
-    _put(folder / "meta.json", json.dumps(head, indent=1).encode())
+    for name, content in files.items():
+        _put(folder / name, content)
     _sync(folder)
 
 
@@ -151,5 +186,5 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 from refork.cluster.playing import Player, PlayerSpec
 from refork.cluster.resources import PRIVATE, Need
-from refork.envs.forkable import InfraFailure
-from refork.replay.experience import ExperienceStore
 from refork.replay.player import GroupRequest
 
 Sink = Callable[[Any], None]
@@ -63,34 +61,6 @@ class LocalCollector:
 
     def close(self) -> None:
         self._player.close()
-
-
-class RecordedCollector:
-    """Writes what another collector collects to the run's store before handing it on."""
-
-    def __init__(self, inner: GroupCollector, store: ExperienceStore) -> None:
-        self._inner, self._store = inner, store
-
-    def collect(
-        self,
-        requests: Sequence[GroupRequest],
-        weights: Mapping[str, np.ndarray],
-        version: int,
-        how: Any = None,
-        baseline: str = "",
-        record: bool = True,
-    ) -> list[Any]:
-        """Raises InfraFailure when the store cannot be written."""
-        played = self._inner.collect(requests, weights, version, how, baseline, record)
-        if record:
-            try:
-                self._store.write(version, played)
-            except OSError as error:
-                raise InfraFailure(f"{self._store.folder}: trajectories cannot be written: {error.strerror}") from error
-        return played
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def open_collector(

@@ -40,6 +40,8 @@ class RankedCollector:
     def __init__(self, spec: PlayerSpec, need: Need, ranks: Ranks, sinks: Sequence[Sink] = ()) -> None:
         """`need`: of all learners together."""
         self._size, self._sinks = ranks.size, tuple(sinks)
+        self._group = distributed.new_group()
+        """Of its own: experience may be collected while gradients are added up."""
         share = slice(ranks.rank, None, ranks.size)
         self._own: GroupCollector = (
             RayCollector(spec, need.of_learner(ranks.rank), OwnRay(), share=share)
@@ -58,7 +60,7 @@ class RankedCollector:
     ) -> list[Any]:
         mine, size = self._own.collect(requests, weights, version, how, baseline), self._size
         parts: list[list[Any]] = [[] for _ in range(size)]
-        distributed.all_gather_object(parts, mine)
+        distributed.all_gather_object(parts, mine, group=self._group)
         played = [parts[i % size][i // size] for i in range(sum(map(len, parts)))]
         for sink in self._sinks if record else ():
             for experience in played:

@@ -6,7 +6,7 @@ import copy
 import logging
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from refork.cluster.checkpoint import Checkpoint, CheckpointStore
-from refork.cluster.collector import GroupCollector, RecordedCollector, Sink, open_collector
+from refork.cluster.collector import GroupCollector, Sink, open_collector
 from refork.cluster.family import Family, open_family
 from refork.cluster.resources import need_of
 from refork.cluster.run_folder import RunPaths
@@ -25,6 +25,7 @@ from refork.cluster.tracking_origin import about
 from refork.cluster.tracking_report import report_forks
 from refork.cluster.wandb_files import known_id
 from refork.envs.forkable import BadInput, InfraFailure
+from refork.replay.experience import ExperienceStore
 from refork.trainers.config import JobConfig
 from refork.trainers.loop import Checkpointer, Loop, Tracker, Trainer
 from refork.trainers.make import make_trainer
@@ -32,6 +33,9 @@ from refork.trainers.ranks import Alone, Ranks
 from refork.trainers.sampler import TaskSampler
 
 log = logging.getLogger("refork.training")
+
+Record = Callable[[int, Sequence[Any]], None]
+"""Keeps the experience of an update."""
 
 
 class Display(MetricSink, Protocol):
@@ -121,8 +125,9 @@ def train(
         experience = parts.family.store(folder.trajectories)
         experience.drop_from(start.step if start else 0)
         players = open_players(parts, ranks or Alone(), [display.group])
+        record = _recorder(experience)
         kept = TrackedCheckpoints(store, tracking, job.tracking.artifacts, folder.path / "metrics.jsonl")
-        loop = assemble(parts, RecordedCollector(players, experience), tracking, kept, stack, start)
+        loop = assemble(parts, players, tracking, kept, stack, start, record)
         boundary = _Boundary(loop)
         try:
             loop.run(boundary.note)
@@ -134,6 +139,18 @@ def train(
         report_forks(parts.family, experience, tracking, folder.path)
         kept.finish(loop.update)
         return dict(loop.totals)
+
+
+def _recorder(store: ExperienceStore) -> Record:
+    """Writes what an update learns from to the run's store. Raises InfraFailure when it cannot be written."""
+
+    def record(update: int, played: Sequence[Any]) -> None:
+        try:
+            store.write(update, played)
+        except OSError as error:
+            raise InfraFailure(f"{store.folder}: trajectories cannot be written: {error.strerror}") from error
+
+    return record
 
 
 def _save_boundary(store: CheckpointStore, boundary: _Boundary) -> None:
@@ -170,12 +187,14 @@ def assemble(
     checkpointer: Checkpointer,
     stack: ExitStack,
     start: Checkpoint | None,
+    record: Record = lambda _update, _experience: None,
 ) -> Loop:
     """The loop of a run, gone on with from `start`."""
     job, family = parts.job, parts.family
     stack.callback(collector.close)
     evaluator = family.evaluator(collector) if job.evaluate.every else None
-    loop = Loop(job, parts.trainer, parts.sampler, collector, tracker, checkpointer, evaluator, family.summarise)
+    summarise = family.summarise
+    loop = Loop(job, parts.trainer, parts.sampler, collector, tracker, checkpointer, evaluator, summarise, record)
     if start:
         loop.load_state_dict(start.state)
     return loop

@@ -17,7 +17,8 @@ from refork.envs.forkable import BadInput, InfraFailure
 from refork.scripts.job import read_job
 from refork.trainers.config import JobConfig
 
-FREE_ON_RESUME = ("runs", "rollout", "cluster", "evaluate", "tracking", "checkpoint", "trainer.updates")
+PLACING = ("rollout.actors", "rollout.cpus", "rollout.resources", "cluster")
+FREE_ON_RESUME = ("runs", *PLACING, "evaluate", "tracking", "checkpoint", "trainer.updates")
 """Keys that a resumed run may change; any other would make it another run."""
 RUNNERS = {"loop": "refork.cluster.training", "rllib": "refork.cluster.rllib_run"}
 """Modules that prepare and run a job."""

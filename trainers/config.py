@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
@@ -93,7 +93,20 @@ class CheckpointConfig(Config):
     every: int = Field(10, ge=1)
     """Updates between checkpoints."""
     keep: int = Field(2, ge=1)
-    """Committed checkpoints kept."""
+    """The last ones, kept."""
+    keep_best: int = Field(0, ge=0, le=1)
+    """1: keep the best of those that were evaluated too."""
+    best_of: str = ""
+    """Metric of metrics.jsonl that tells the best, more is better; empty: validation/resolved (tasks),
+    validation/fraction (games), validation/fqe (logs)."""
+    keep_every: int = Field(0, ge=0)
+    """Keep those whose update is a multiple of it for ever; 0: none."""
+    budget_gb: float = Field(0.0, ge=0)
+    """All checkpoints of the run on this disk, the new one beside the old included; 0: no limit. Where it does not
+    fit, older ones go first, never the newest."""
+    free_gb: float = Field(1.0, ge=0)
+    """What a save leaves free on the disk; below it, training goes on unsaved until there is room. The last save of a
+    run may use it."""
 
 
 class TrainerConfig(Config):
@@ -178,6 +191,9 @@ class JobConfig(Config):
     """The one seed everything random is derived from."""
     runs: Path = Path("runs")
     """Folder the run's folder is made in."""
+    storage: str = ""
+    """URL below which the run is mirrored at every checkpoint, e.g. s3://bucket/runs or file:///shared/runs; from there
+    any machine goes on with it: refork train URL/RUN --resume. Empty: nowhere."""
     env: EnvConfig = EnvConfig()
     agent: AgentConfig = AgentConfig()
     trainer: SerializeAsAny[TrainerConfig]
@@ -186,6 +202,14 @@ class JobConfig(Config):
     evaluate: EvaluateConfig = EvaluateConfig()
     tracking: TrackingConfig = TrackingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @model_validator(mode="after")
+    def _check_staleness(self) -> Self:
+        if self.rollout.max_staleness and self.trainer.learns_from == "logs":
+            raise ValueError(
+                "rollout.max_staleness: nothing is played ahead of a trainer that learns from a log; leave it out"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod

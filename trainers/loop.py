@@ -16,6 +16,7 @@ from refork.envs.forkable import InfraFailure, Reward
 from refork.replay.experience import Experience
 from refork.replay.player import GroupRequest
 from refork.replay.seeding import task_seed
+from refork.trainers.ahead import Ahead
 from refork.trainers.config import JobConfig
 from refork.trainers.metrics import summarise
 from refork.trainers.random_state import global_random_state, set_global_random_state
@@ -36,7 +37,7 @@ class Collector(Protocol):
     def collect(self, requests: Sequence[GroupRequest], weights: Weights, version: int, how: How) -> Sequence[Any]:
         """The experience of the requests, in their order, whatever order they were played in.
 
-        What was lost with its player comes back as infra outcomes. All is in the store before this returns.
+        What was lost with its player comes back as infra outcomes.
         """
 
     def close(self) -> None:
@@ -78,8 +79,8 @@ class Trainer(Protocol):
     def weights(self) -> Weights:
         """The current acting weights."""
 
-    def fork_config(self) -> How:
-        """How the next groups are to be played and forked."""
+    def fork_config(self, update: int) -> How:
+        """How the groups of that update are to be played and forked."""
 
     def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:
         """One update, number `update` of the run from 0; loss terms and diagnostics by name."""
@@ -110,10 +111,13 @@ class Loop:
         checkpointer: Checkpointer,
         evaluator: Evaluator | None = None,
         summarise: Callable[[Sequence[Any]], dict[str, float]] = summarise,
+        record: Callable[[int, Sequence[Any]], object] = lambda _update, _experience: None,
     ) -> None:
+        """`record` keeps the experience of an update before anything is learnt from it."""
         self.job, self.trainer, self.sampler = job, trainer, sampler
         self.collector, self.tracker, self.checkpointer, self.evaluator = collector, tracker, checkpointer, evaluator
-        self._summarise = summarise
+        self._summarise, self._record = summarise, record
+        self._ahead = Ahead(collector.collect, job.rollout.max_staleness)
         self.update = 0
         """Updates done."""
         self.totals: Counter[str] = Counter()
@@ -134,8 +138,9 @@ class Loop:
     def step(self) -> dict[str, float]:
         """One update: collect, learn, evaluate when due, log. Returns what was logged."""
         begun = time.perf_counter()
-        weights = self.trainer.weights()
-        experience = self.collector.collect(self._requests(), weights, self.update, self.trainer.fork_config())
+        last, weights = self.job.trainer.updates - 1, self.trainer.weights()
+        experience = self._ahead.take(self.update, last, weights, self._requests, self.trainer.fork_config)
+        self._record(self.update, experience)
         collected = time.perf_counter()
         self._check_progress(experience)
         for task in self.sampler.report(experience):
@@ -173,7 +178,8 @@ class Loop:
         every = self.job.evaluate.every
         if self.evaluator is None or every == 0 or self.update % every:
             return {}
-        found = self.evaluator.evaluate(self.trainer.weights(), self.update)
+        evaluator, weights = self.evaluator, self.trainer.weights()
+        found = self._ahead.alone(lambda: evaluator.evaluate(weights, self.update))
         return {f"validation/{name}": value for name, value in found.items()}
 
     def save(self) -> None:
@@ -188,6 +194,7 @@ class Loop:
             "trainer": self.trainer.state_dict(),
             "sampler": self.sampler.state_dict(),
             "tracker": self.tracker.state_dict(),
+            "ahead": self._ahead.state_dict(),
             "random": global_random_state(),
         }
 
@@ -198,4 +205,5 @@ class Loop:
         self.tracker.load_state_dict(state["tracker"])
         self.update, self.totals = state["update"], Counter(state["totals"])
         self._unjudged_updates = state["unjudged_updates"]
+        self._ahead.load_state_dict(state["ahead"], self.trainer.fork_config(self.update))
         set_global_random_state(state["random"])

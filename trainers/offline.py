@@ -89,7 +89,7 @@ class OfflineTrainer(ABC, Generic[Config]):
     def begin(self, experience: LoggedExperience, update: int) -> None:
         """Called before the gradient steps of an update: what must be fitted to the log first."""
 
-    def fork_config(self) -> None:
+    def fork_config(self, update: int) -> None:
         """A log cannot be gone back in."""
 
     def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:

@@ -24,7 +24,8 @@ from refork.trainers.batch import Batch, make_batch
 from refork.trainers.config import PolicyGradientConfig
 from refork.trainers.ranks import Alone, Ranks, own_rows
 from refork.trainers.schedule import Schedule
-from refork.trainers.surrogate import Clip, Penalty, Terms
+from refork.trainers.staleness import correction
+from refork.trainers.surrogate import Clip, Penalty, Terms, chosen
 from torch import Tensor
 
 
@@ -51,7 +52,7 @@ class PolicyGradientTrainer(ABC):
     def loss(self, batch: Batch, log_probs: Tensor, reference: Tensor | None) -> Terms:
         """Loss terms from log-probabilities (n, actions) under the network and, with a KL term, the reference."""
 
-    def fork_config(self) -> ForkConfig | None:
+    def fork_config(self, update: int) -> ForkConfig | None:
         """No forks, unless the algorithm says so."""
         return None
 
@@ -74,13 +75,24 @@ class PolicyGradientTrainer(ABC):
         if batch is None:
             return {**metrics, "skipped_update": 1.0, "decisions": 0.0}
         metrics |= {"skipped_update": 0.0, "decisions": float(len(batch))}
-        return metrics | self._optimise(self._scaled(batch), rate, update)
+        batch = self._scaled(batch)
+        if any(group.version < update for group in experience):
+            batch, stale = self._corrected(batch)
+            metrics |= stale
+        return metrics | self._optimise(batch, rate, update)
 
     def _scaled(self, batch: Batch) -> Batch:
         spread = batch.advantages.std(correction=0) if len(batch) > 1 else torch.tensor(0.0)
         if self.config.advantage_scale == "none" or float(spread) < 1e-8:
             return batch
         return replace(batch, advantages=batch.advantages / spread)
+
+    @torch.no_grad()
+    def _corrected(self, batch: Batch) -> tuple[Batch, dict[str, float]]:
+        """As if the policy of now had acted, by importance weights."""
+        now = chosen(self.network(batch.features, batch.mask), batch.actions)
+        found = correction(now, batch.log_probs, self.config.staleness_cap)
+        return replace(batch, log_probs=now, advantages=found.weights * batch.advantages), found.metrics()
 
     def _optimise(self, batch: Batch, rate: float, update: int) -> dict[str, float]:
         for group in self.optimiser.param_groups:

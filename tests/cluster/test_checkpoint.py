@@ -70,7 +70,7 @@ def test_without_commit_it_is_skipped_and_refused(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"kind": "other"}, "is of kind 'other', not 'refork-training'"),
-        ({"version": 7}, "has format version 7, this refork reads 1"),
+        ({"version": 7}, "has format version 7, this refork reads 2"),
         ({"step": 5}, r"meta\.json is damaged"),
     ],
 )

@@ -172,7 +172,7 @@ def test_the_amount_of_forking_adapts_within_bounds_and_is_resumed() -> None:
     assert max(asked) == 8.0  # nearly every fork of the chain tells something
     again, _ = chain_loop(chain_job(updates=15, forks=6, forks_max=8))
     again.load_state_dict(loop.state_dict())
-    config = again.trainer.fork_config()
+    config = again.trainer.fork_config(15)
     assert config is not None
     assert config.forks == asked[-1] != 6
 

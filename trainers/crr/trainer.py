@@ -29,7 +29,7 @@ class Trainer(PolicyGradientTrainer):
         self._form = CrrForm(**{name: getattr(config, name) for name in names})
         self._forks = config.forks
 
-    def fork_config(self) -> ForkConfig:
+    def fork_config(self, update: int) -> ForkConfig:
         c = self.config
         return ForkConfig(c.which, c.rule, self._forks, c.alternatives, c.replays, c.floor, c.noise)
 

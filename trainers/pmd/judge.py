@@ -11,6 +11,7 @@ from refork.trainers.pmd.advantages import RunningScale, counterfactual_baseline
 from refork.trainers.pmd.batch import Judged, Part
 from refork.trainers.pmd.config import AlgorithmConfig
 from refork.trainers.pmd.loss import uniform
+from refork.trainers.staleness import correction, together
 from torch import Tensor
 
 OPERATORS = ("demand", "supply")
@@ -31,8 +32,11 @@ class Judge:
         self._config, self._network, self._critic, self._magnet, self._scale = config, network, critic, magnet, scale
 
     @torch.no_grad()
-    def __call__(self, parts: Sequence[Sequence[Part]]) -> tuple[Batches, dict[str, float]]:
-        """Old log-probabilities, normalised advantages and value targets of every part."""
+    def __call__(self, parts: Sequence[Sequence[Part]], cap: float | None = None) -> tuple[Batches, dict[str, float]]:
+        """Old log-probabilities, normalised advantages and value targets of every part.
+
+        `cap`: an older policy played; advantages are weighed by truncated importance weights of one move.
+        """
         if self._scale.unset:
             self._scale.update(torch.cat([_returns(part) for batch in parts for part in batch]))
         batches = [[(part, self._part(part)) for part in batch] for batch in parts]
@@ -44,6 +48,8 @@ class Judge:
         mean, spread = advantages.mean(0), advantages.std(0, correction=0).clamp(min=1e-8)
         for j in judged:
             j.advantages, j.targets = (j.advantages - mean) / spread, self._scale.normalise(j.targets)
+        if cap is not None:
+            metrics |= _weigh(batches, cap)
         return batches, metrics
 
     def _part(self, part: Part) -> Judged:
@@ -86,5 +92,17 @@ def _behaviour_gap(part: Part, judged: Judged) -> float:
     """Largest difference between log-probabilities as played and as computed now; 0 up to rounding, or a fault."""
     if not bool(part.behaviour.any()):  # a heuristic played
         return 0.0
-    now = torch.cat([judged.old[a].gather(1, part.actions[:, a : a + 1]) for a in range(2)], 1)
-    return float((now - part.behaviour).abs().max())
+    return float((_now(part, judged) - part.behaviour).abs().max())
+
+
+def _now(part: Part, judged: Judged) -> Tensor:
+    """(R, 2): log-probabilities of the moves under the policy of the iteration's start."""
+    return torch.cat([judged.old[a].gather(1, part.actions[:, a : a + 1]) for a in range(2)], 1)
+
+
+def _weigh(batches: Batches, cap: float) -> dict[str, float]:
+    found = []
+    for part, judged in (pair for batch in batches for pair in batch):
+        found.append(correction(_now(part, judged), part.behaviour, cap))
+        judged.advantages = judged.advantages * found[-1].weights
+    return together(found).metrics()

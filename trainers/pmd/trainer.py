@@ -69,9 +69,9 @@ class Trainer:
             return "clone"
         return "critic" if update < self.config.warm_updates + self.config.critic_updates else "learn"
 
-    def fork_config(self) -> PlayConfig:
-        """Who plays next, and how much is searched."""
-        c, phase = self.config, self._phase(self._next)
+    def fork_config(self, update: int) -> PlayConfig:
+        """Who plays, and how much is searched."""
+        c, phase = self.config, self._phase(update)
         if phase == "clone":
             return PlayConfig(c.warm_heuristic)
         search = (
@@ -94,7 +94,8 @@ class Trainer:
         self._begin_learning(update)
         rng = generator(self._seed, "minibatches", update)
         parts = minibatches(games, self.config.minibatch, self.network.heads, rng)
-        batches, metrics = self.judge(parts)
+        stale = phase == "learn" and any(g.version < update for g in games)
+        batches, metrics = self.judge(parts, self.config.staleness_cap if stale else None)
         self._set_rates(rate, phase)
         metrics |= {"skipped_update": 0.0, "learning_rate": rate, "decisions": float(_count(parts))}
         metrics |= self._epochs(batches, phase, rng)

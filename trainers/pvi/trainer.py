@@ -37,7 +37,7 @@ class Trainer:
         table = np.where(self.taken, self.q, self.q.min() - 1.0).astype(np.float32)
         return {"q.table.rows": np.broadcast_to(table, (self.config.seeds, *table.shape)).copy()}
 
-    def fork_config(self) -> None:
+    def fork_config(self, update: int) -> None:
         """A log cannot be gone back in."""
 
     def update(self, update: int, experience: Sequence[Any]) -> dict[str, float]:

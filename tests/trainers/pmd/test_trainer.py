@@ -64,7 +64,7 @@ def test_resuming_equals_never_having_stopped_to_the_bit(options: dict) -> None:
 def _played(trainer: Trainer, update: int) -> PlayedGames:
     """As asked for: a heuristic that chooses the best site and its node, or the policy."""
     games = play(trainer, update)
-    asked = trainer.fork_config().behaviour
+    asked = trainer.fork_config(update).behaviour
     return games if asked == "policy" else _by_heuristic(games, asked)
 
 
@@ -141,10 +141,10 @@ def test_small_eta_drifts_less() -> None:
 
 def test_phases_ask_for_a_heuristic_then_for_the_policy_then_for_search() -> None:
     trainer = make_trainer(warm_updates=1, critic_updates=1, warm_heuristic="chosen", improve_candidates=4)
-    asked = [trainer.fork_config()]
+    asked = [trainer.fork_config(0)]
     for update in range(2):
         trainer.update(update, [_played(trainer, update)])
-        asked.append(trainer.fork_config())
+        asked.append(trainer.fork_config(update + 1))
     assert asked == [PlayConfig("chosen"), PlayConfig(), PlayConfig(improve=ImproveConfig(4, 0.25, 0.5))]
     with pytest.raises(BadInput, match="played by other, this update needs policy"):
         trainer.update(2, [replace(play(trainer, 2), behaviour="other")])
