@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import platform
 import socket
 import urllib.error
@@ -15,6 +16,8 @@ from refork.envs.forkable import BadInput
 _PROBE_S = 10.0
 """Seconds in which it must answer; Ray's own client would wait for minutes."""
 
+_PORTS = {"http": 80, "https": 443}
+
 
 def check_address(address: str) -> None:
     """Raises BadInput unless something listens at `address`, http(s)://HOST[:PORT]."""
@@ -22,15 +25,15 @@ def check_address(address: str) -> None:
         raise BadInput("no address: give --address http://127.0.0.1:8265 (or set RAY_API_SERVER_ADDRESS)")
     try:
         parts = urlsplit(address)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        if not parts.hostname:
-            raise ValueError("no host")
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        if not host or parts.scheme not in _PORTS:
+            raise ValueError("no address of a web server")
     except (KeyError, ValueError) as error:
         raise BadInput(
             f"--address {address}: must be the http address of the cluster's job server, as http://127.0.0.1:8265"
         ) from error
     try:
-        socket.create_connection((parts.hostname, port), timeout=_PROBE_S).close()
+        socket.create_connection((host, port), timeout=_PROBE_S).close()
     except OSError as error:
         raise BadInput(
             f"--address {address}: nothing answers there ({error}); the job server listens on the head alone, at 8265 "
@@ -47,8 +50,9 @@ def check_guarded(address: str) -> None:
         if error.code == 401:
             return
         raise BadInput(f"--address {address}: no job server of Ray: it answers {error.code} {error.reason}") from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"--address {address}: no job server of Ray: {error}") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        why = "it does not speak HTTP" if isinstance(error, http.client.BadStatusLine) else error
+        raise BadInput(f"--address {address}: no job server of Ray: {why}; its port is 8265 as a rule") from error
     raise BadInput(
         f"--address {address}: takes requests without a token, so whoever reaches it can run anything there; start the "
         "cluster with RAY_AUTH_MODE=token (docs/cluster.md)"

@@ -34,9 +34,17 @@ def build_wheel(folder: Path) -> Path:
     return _pack(files, folder)
 
 
+def _installation() -> importlib.metadata.Distribution:
+    """What pip installed; a source tree on the path holds an `egg-info` of the same name. Raises InfraFailure."""
+    for found in importlib.metadata.distributions(name="refork"):
+        if found.read_text("RECORD"):
+            return found
+    raise InfraFailure("refork is not installed here, so there is nothing to send: pip install it first")
+
+
 def _source_tree() -> Path | None:
     """Of an editable installation, by what pip noted (PEP 610)."""
-    noted = importlib.metadata.distribution("refork").read_text("direct_url.json")
+    noted = _installation().read_text("direct_url.json")
     origin = json.loads(noted) if noted else {}
     if not origin.get("dir_info", {}).get("editable"):
         return None
@@ -66,7 +74,7 @@ def _from_source(tree: Path, folder: Path) -> dict[str, bytes]:
 
 def _installed() -> dict[str, bytes]:
     """The files of an ordinary installation, by their names in a wheel."""
-    distribution = importlib.metadata.distribution("refork")
+    distribution = _installation()
     names = [f for f in distribution.files or [] if f.parts[0] == "refork" or f.parts[0].endswith(".dist-info")]
     own = [f for f in names if f.suffix != ".pyc" and f.name not in ("INSTALLER", "REQUESTED", "direct_url.json")]
     return {str(f): Path(str(distribution.locate_file(f))).read_bytes() for f in own}

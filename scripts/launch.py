@@ -155,5 +155,5 @@ def _line(job: JobDetails) -> str:
     from refork.cluster.launch_server import reason
 
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime((job.start_time or 0) / 1000))
-    parts = (job.submission_id, job.status.value, began, (job.metadata or {}).get("job", "-"))
+    parts = (job.submission_id or "-", job.status.value, began, (job.metadata or {}).get("job", "-"))
     return "  ".join(parts) + (f"  {reason(job)}" if job.status == "FAILED" else "")
