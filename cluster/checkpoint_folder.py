@@ -17,13 +17,23 @@ class CheckpointError(BadInput):
     """A checkpoint that cannot be used; the message says which, why, and what to do."""
 
 
+def step_of(name: str) -> int:
+    """The update that a checkpoint's folder is named after. Raises CheckpointError for another name."""
+    if match := NAME.match(name):
+        return int(match[1])
+    raise CheckpointError(f"{name}: not the name of a checkpoint")
+
+
+def age(name: str) -> tuple[int, int]:
+    """Sorts names of checkpoints, oldest first; a step that was saved again is newer."""
+    match = NAME.match(name)
+    return (int(match[1]), int(match[2] or 0)) if match else (-1, 0)
+
+
 def committed(folder: Path) -> list[Path]:
     """Committed checkpoints in `folder`, oldest first."""
-    found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if (match := NAME.match(path.name)) and (path / COMMIT).exists():
-            found.append(((int(match[1]), int(match[2] or 0)), path))
-    return [path for _, path in sorted(found)]
+    found = [p for p in (folder.iterdir() if folder.is_dir() else ()) if NAME.match(p.name) and (p / COMMIT).exists()]
+    return sorted(found, key=lambda path: age(path.name))
 
 
 def find(path: Path) -> Path:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from refork.cluster.checkpoint import CheckpointStore
+from refork.cluster.checkpoint_folder import step_of
+from refork.cluster.retention import judged
 from refork.cluster.tracking import Tracking, read_metrics
 
-JUDGED_BY = ("validation/resolved", "validation/fraction", "validation/fqe")
-"""What tells the best checkpoint of tasks, games and logs; more is better."""
+
+class Store(Protocol):
+    """What commits them."""
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None: ...
+
+    def newest(self) -> Path | None: ...
 
 
 class TrackedCheckpoints:
     """A store of checkpoints that tells W&B of what it has committed."""
 
     def __init__(
-        self, store: CheckpointStore, tracking: Tracking, which: Literal["none", "last", "all"], metrics: Path
+        self, store: Store, tracking: Tracking, which: Literal["none", "last", "all"], metrics: Path
     ) -> None:
         """`which` are kept as artifacts; `metrics`: the run's `metrics.jsonl`."""
         self._store, self._tracking, self._which, self._metrics = store, tracking, which, metrics
@@ -35,7 +41,7 @@ class TrackedCheckpoints:
 
     def _publish(self, step: int) -> None:
         path = self._store.newest()
-        if path is None:
+        if path is None or step_of(path.name) != step:  # there was no room to save this one
             return
         rows = [row for row in read_metrics(self._metrics) if row["step"] <= step]
         metadata = {"step": step, **(rows[-1] if rows and rows[-1]["step"] == step else {})}
@@ -44,9 +50,6 @@ class TrackedCheckpoints:
 
 def aliases(rows: Sequence[Mapping[str, Any]], step: int) -> list[str]:
     """`latest`, and `best` when the evaluation at `step` is better than all before it in `rows`."""
-    for name in JUDGED_BY:
-        judged = [(row[name], row["step"]) for row in rows if row.get(name) is not None]
-        if judged:
-            best = max(judged, key=lambda found: (found[0], -found[1]))
-            return ["latest", "best"] if best[1] == step else ["latest"]
-    return ["latest"]
+    values = judged(rows)
+    best = max(values, key=lambda at: (values[at], -at), default=None)
+    return ["latest", "best"] if best == step else ["latest"]

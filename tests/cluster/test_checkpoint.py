@@ -10,6 +10,7 @@ import pytest
 import torch
 from refork.cluster.checkpoint import CheckpointStore, read
 from refork.cluster.checkpoint_folder import COMMIT, CheckpointError, committed, find
+from refork.cluster.retention import Retention
 
 
 def _names(folder: Path) -> list[str]:
@@ -17,7 +18,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _saved(folder: Path, *steps: int, keep: int = 2) -> CheckpointStore:
-    store = CheckpointStore(folder, keep, lambda: {"job": {"seed": 3}})
+    store = CheckpointStore(folder, Retention(keep), lambda: {"job": {"seed": 3}})
     for step in steps:
         store.save(step, {"step": step, "weights": torch.full((3,), float(step))})
     return store
@@ -50,7 +51,7 @@ def test_opening_again_prunes_and_clears_what_was_half_written(tmp_path: Path) -
     half = tmp_path / "step-00000004"
     half.mkdir()
     (half / "meta.json").write_text("{")
-    CheckpointStore(tmp_path, 2)
+    CheckpointStore(tmp_path, Retention(2))
     assert _names(tmp_path) == ["step-00000002", "step-00000003"]
 
 
@@ -105,9 +106,10 @@ import os, signal, sys
 from pathlib import Path
 import torch
 from refork.cluster.checkpoint import CheckpointStore
+from refork.cluster.retention import Retention
 
 folder, fatal = Path(sys.argv[1]), int(sys.argv[2])
-store = CheckpointStore(folder, keep=1)
+store = CheckpointStore(folder, Retention(1))
 count = 0
 def touch(what):
     global count
@@ -154,7 +156,7 @@ def test_killed_at_any_point_of_saving_a_whole_checkpoint_is_left(tmp_path: Path
         folder = tmp_path / str(point)
         _saved(folder, 1, keep=1)
         assert _forked_save_killed_at(folder, point) == 9, point
-        store = CheckpointStore(folder, keep=1)
+        store = CheckpointStore(folder, Retention(1))
         loaded = store.load_newest()
         assert loaded is not None, point
         assert loaded.state["weights"].tolist() == [float(loaded.step)] * 3
@@ -167,7 +169,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> No
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)], check=True)
     try:
         store = _saved(tmp_path / "checkpoints", 1)
-        with pytest.raises(OSError, match="No space left on device"):
+        with pytest.raises(OSError, match="takes 0.00419 GB, .* can be had on the disk"):
             store.save(2, {"weights": torch.zeros(1 << 20)})
         assert _names(tmp_path / "checkpoints") == ["step-00000001"]
         store.save(3, {"weights": torch.zeros(4)})

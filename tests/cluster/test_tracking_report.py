@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from refork.cluster.checkpoint import CheckpointStore
+from refork.cluster.retention import Retention
 from refork.cluster.tasks import ChainSource
 from refork.cluster.tracking import Jsonl, Tracking
 from refork.cluster.tracking_checkpoints import TrackedCheckpoints, aliases
@@ -93,7 +94,7 @@ def test_a_tree_that_cannot_be_drawn_is_a_warning(tmp_path: Path, caplog: pytest
 def test_checkpoints_are_kept_as_asked_with_the_row_of_their_step(tmp_path: Path, which: Any, kept: list[Any]) -> None:
     record = Kept()
     tracking = Tracking({"metrics.jsonl": Jsonl(tmp_path / "metrics.jsonl")}, "id", record)
-    store = CheckpointStore(tmp_path / "checkpoints", keep=1)
+    store = CheckpointStore(tmp_path / "checkpoints", Retention(1))
     checkpoints = TrackedCheckpoints(store, tracking, which, tmp_path / "metrics.jsonl")
     for step, resolved in ((1, 0.5), (2, 0.25)):
         tracking.log(step, {"validation/resolved": resolved})
