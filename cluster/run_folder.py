@@ -7,6 +7,7 @@ import os
 import re
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,21 +64,23 @@ class RunFolder(RunPaths):
         self.close()
 
 
-def create(job: JobConfig) -> RunFolder:
-    """A new folder `<runs>/<name>-<date>-<time>` holding the resolved job. Raises BadInput."""
+def create(job: JobConfig, taken: Callable[[str], bool] = lambda _name: False) -> RunFolder:
+    """A new folder `<runs>/<name>-<date>-<time>` holding the resolved job; no name that is `taken`. Raises BadInput."""
     stem = f"{job.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         job.runs.mkdir(parents=True, exist_ok=True)
-        path = _make(job.runs, stem)
+        path = _make(job.runs, stem, taken)
         (path / "job.toml").write_text(dumps(job.model_dump(mode="json")), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{job.runs}: runs cannot be written here: {error.strerror}; choose another --runs") from error
     return RunFolder(path)
 
 
-def _make(runs: Path, stem: str) -> Path:
+def _make(runs: Path, stem: str, taken: Callable[[str], bool]) -> Path:
     for again in range(1, 1000):
         path = runs / (stem if again == 1 else f"{stem}.{again}")
+        if taken(path.name):
+            continue
         try:
             path.mkdir()
         except FileExistsError:
@@ -86,9 +89,14 @@ def _make(runs: Path, stem: str) -> Path:
     raise BadInput(f"{runs}: a thousand runs named {stem}; choose another --name")
 
 
+def is_run_of(folder: str, name: str) -> bool:
+    """Whether a folder's name is that of a run called `name`."""
+    return folder.startswith(name) and bool(_STAMP.fullmatch(folder.removeprefix(name)))
+
+
 def newest_run(runs: Path, name: str) -> Path:
     """The newest run called `name` that has a committed checkpoint. Raises BadInput."""
-    found = [p for p in runs.glob(f"{name}-*") if _STAMP.fullmatch(p.name.removeprefix(name))] if runs.is_dir() else []
+    found = [p for p in runs.iterdir() if is_run_of(p.name, name)] if runs.is_dir() else []
     if not found:
         raise BadInput(f"{runs}: no run named {name} to resume; start it without --resume")
     ready = [p for p in found if committed(p / "checkpoints")]
