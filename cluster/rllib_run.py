@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from refork.cluster.checkpoint import Checkpoint, CheckpointStore
+from refork.cluster.checkpoint import Checkpoint
+from refork.cluster.checkpoints import open_checkpoints
 from refork.cluster.collector import LocalCollector
 from refork.cluster.family import Family, open_family
 from refork.cluster.local_ray import LocalRay
@@ -146,7 +147,7 @@ def train(parts: Parts, folder: RunPaths, display: Display, resume: bool = False
     with ExitStack() as stack:
         stack.callback(folder.close)
         stack.callback(parts.family.close)
-        store = CheckpointStore(folder.checkpoints, job.checkpoint.keep, lambda: {"job": job.model_dump(mode="json")})
+        store = stack.enter_context(open_checkpoints(job, folder))
         start = store.load_newest() if resume else None
         tracking = start_tracking(job, folder, start, display, resume)
         stack.push(lambda kind, *_: tracking.close(failed=kind is not None))

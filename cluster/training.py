@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from refork.cluster.checkpoint import Checkpoint, CheckpointStore
+from refork.cluster.checkpoint import Checkpoint
+from refork.cluster.checkpoints import RunCheckpoints, open_checkpoints
 from refork.cluster.collector import GroupCollector, Sink, open_collector
 from refork.cluster.family import Family, open_family
 from refork.cluster.resources import need_of
@@ -118,7 +119,7 @@ def train(
     with ExitStack() as stack:
         stack.callback(folder.close)
         stack.callback(parts.family.close)
-        store = CheckpointStore(folder.checkpoints, job.checkpoint.keep, lambda: {"job": job.model_dump(mode="json")})
+        store = stack.enter_context(open_checkpoints(job, folder))
         start = store.load_newest() if resume else None
         tracking = start_tracking(job, folder, start, display, resume)
         stack.push(lambda kind, *_: tracking.close(failed=kind is not None))
@@ -153,17 +154,17 @@ def _recorder(store: ExperienceStore) -> Record:
     return record
 
 
-def _save_boundary(store: CheckpointStore, boundary: _Boundary) -> None:
+def _save_boundary(store: RunCheckpoints, boundary: _Boundary) -> None:
     """What ended the run is said in any case, so a disk that is full here too is only added to it."""
     if boundary.step < 0 or _is_saved(store, boundary.step):
         return
     try:
-        store.save(boundary.step, boundary.state)
+        store.save_last(boundary.step, boundary.state)
     except OSError as error:
         log.warning("update %d could not be saved: %s; an earlier checkpoint is whole", boundary.step, error)
 
 
-def _is_saved(store: CheckpointStore, step: int) -> bool:
+def _is_saved(store: RunCheckpoints, step: int) -> bool:
     newest = store.newest()
     return newest is not None and newest.name.startswith(f"step-{step:08d}")
 
