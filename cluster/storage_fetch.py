@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from refork.cluster.checkpoint_folder import NAME, CheckpointError, age, committed
 from refork.cluster.run_folder import RunFolder, is_run_of
@@ -17,9 +19,7 @@ from refork.cluster.storage import CHECKPOINTS, Storage, open_storage, reason
 from refork.cluster.storage_mirror import TOP, TRAJECTORIES
 from refork.envs.forkable import BadInput, InfraFailure
 
-
-def is_url(text: str) -> bool:
-    return "://" in text
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class StoredRun:
         path.write_bytes(content)
         return path
 
+    def has_checkpoint(self) -> bool:
+        """Raises BadInput when that cannot be told."""
+        return bool(_told(self.storage, self.storage.checkpoints)[0])
+
     def newest(self) -> str:
         """The checkpoint to bring. Raises BadInput when there is none."""
         whole, _ = _told(self.storage, self.storage.checkpoints)
@@ -61,10 +65,7 @@ def stored_run(url: str) -> StoredRun:
     """The run, or the run's checkpoint, that a URL means; nothing is read yet. Raises BadInput."""
     run, _, last = url.rstrip("/").rpartition("/")
     checkpoint = last if NAME.match(last) else None
-    if checkpoint:
-        run = run.removesuffix(f"/{CHECKPOINTS}")
-    else:
-        run = url.rstrip("/")
+    run = run.removesuffix(f"/{CHECKPOINTS}") if checkpoint else url.rstrip("/")
     parent, _, name = run.rpartition("/")
     return StoredRun(parent, name, open_storage(run, probe=False), checkpoint)
 
@@ -73,9 +74,9 @@ def newest_stored(url: str, name: str) -> StoredRun | None:
     """The newest run called `name` in the storage `url` that has a committed checkpoint. Raises BadInput."""
     storage = open_storage(url, probe=False)
     for found in sorted((run for run in _told(storage, storage.folders) if is_run_of(run, name)), reverse=True):
-        run = storage.below(found)
-        if _told(run, run.checkpoints)[0]:
-            return StoredRun(url.rstrip("/"), found, run)
+        candidate = StoredRun(url.rstrip("/"), found, storage.below(found))
+        if candidate.has_checkpoint():
+            return candidate
     return None
 
 
@@ -137,8 +138,8 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[-5:]) or "none"
 
 
-def _told(storage: Storage, ask):  # type: ignore[no-untyped-def]
-    """Raises BadInput with what the protocol's library said."""
+def _told(storage: Storage, ask: Callable[[], Told]) -> Told:
+    """The answer. Raises BadInput with what the protocol's library said."""
     try:
         return ask()
     except Exception as error:

@@ -11,13 +11,38 @@ import json
 import os
 import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from refork.cluster.storage import Storage, log
+from refork.cluster.storage import Storage, log, reason
 from refork.envs.forkable import BadInput, InfraFailure
 
 WRITER = "writer"
+
+
+@contextmanager
+def writing(storage: Storage | None, folder: Path) -> Iterator[None]:
+    """Be the writer of the run in `folder`; `storage`: that of all runs, None: without one.
+
+    Raises BadInput when its owner is alive on this host, or the storage does not answer.
+    """
+    if storage is None:
+        yield
+        return
+    run = storage.below(folder.name)
+    try:
+        claim(run, folder)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"{run.url}: cannot be written: {reason(error)}") from error
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # whoever comes next on this host sees that this process has ended
+            release(run, folder)
 
 
 class TakenOver(InfraFailure):
@@ -40,6 +65,14 @@ def claim(storage: Storage, folder: Path) -> None:
     text = json.dumps(me)
     (folder / WRITER).write_text(text, encoding="utf-8")
     storage.write(WRITER, text.encode())
+
+
+def is_claimed(storage: Storage, name: str) -> bool:
+    """Whether the storage of all runs has one of that name. Raises BadInput when it does not answer."""
+    try:
+        return any(storage.read(f"{name}/{file}") is not None for file in (WRITER, "job.toml"))
+    except Exception as error:
+        raise BadInput(f"{storage.url}: cannot be read: {reason(error)}") from error
 
 
 def check(storage: Storage, folder: Path) -> None:

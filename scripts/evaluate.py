@@ -12,6 +12,7 @@ from refork.cluster.checkpoint_folder import find
 from refork.envs.forkable import BadInput
 from refork.envs.home import check_writable
 from refork.envs.swe.tasks import Split
+from refork.scripts.stored import fetched, is_url
 from refork.trainers.config import JobConfig
 from rich.console import Console
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    checkpoint: Path,
+    checkpoint: str,
     /,
     *,
     split: Split = "held_out",
@@ -48,7 +49,7 @@ def evaluate(
     Parameters
     ----------
     checkpoint
-        A checkpoint's folder, or a run's: its newest committed one.
+        A checkpoint's folder, or a run's: its newest committed one; or the URL of either in a storage.
     split
         train, validation or held_out.
     attempts
@@ -66,7 +67,7 @@ def evaluate(
     out
         File for the results as JSON; default: evaluation-SPLIT.json in the checkpoint's run.
     """
-    path = find(checkpoint)
+    path = find(fetched(checkpoint) if is_url(checkpoint) else Path(checkpoint))
 
     from refork.cluster.checkpoint import read
     from refork.cluster.evaluating import evaluate_checkpoint

@@ -11,14 +11,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 from refork.cluster.resources import check_room
-from refork.cluster.run_folder import RunFolder, create, newest_run, saved_job
+from refork.cluster.retention import check_retention
+from refork.cluster.run_folder import RunFolder, create, saved_job
+from refork.cluster.storage import Storage, open_storage
+from refork.cluster.storage_writer import is_claimed, writing
 from refork.cluster.toml import dumps
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.scripts.job import read_job
+from refork.scripts.stored import fetched, is_url, stored_job, stored_overrides, to_resume
 from refork.trainers.config import JobConfig
 
 PLACING = ("rollout.actors", "rollout.cpus", "rollout.resources", "cluster")
-FREE_ON_RESUME = ("runs", *PLACING, "evaluate", "tracking", "checkpoint", "trainer.updates")
+FREE_ON_RESUME = ("runs", "storage", *PLACING, "evaluate", "tracking", "checkpoint", "trainer.updates")
 """Keys that a resumed run may change; any other would make it another run."""
 RUNNERS = {"loop": "refork.cluster.training", "rllib": "refork.cluster.rllib_run"}
 """Modules that prepare and run a job."""
@@ -36,27 +40,40 @@ def train(
     Parameters
     ----------
     job
-        A TOML file, the name of a shipped recipe, or, with --resume, the folder of a run.
+        A TOML file, the name of a shipped recipe, or, with --resume, the folder of a run or its URL in a storage.
     overrides
         Keys of the job laid over it: --section.key value. Any wrong key names the nearest right one.
     dry_run
         Read and check the job, print it as resolved, and stop.
     resume
-        Go on from the newest committed checkpoint of the newest run of that name (or of the folder given).
+        Go on from the newest committed checkpoint of the newest run of that name (or of the folder or URL given).
     """
     folder = Path(job) if resume and Path(job).is_dir() else None
-    config = read_job(str(folder / "job.toml" if folder else job), overrides)
+    if is_url(job):
+        if not resume:
+            raise BadInput(f"{job}: is the URL of a run; add --resume to go on with it")
+        overrides = stored_overrides(job, overrides)
+        config = stored_job(job, overrides, _check_resumable)
+    else:
+        config = read_job(str(folder / "job.toml" if folder else job), overrides)
     if dry_run:
         print(dumps(config.model_dump(mode="json")), end="")
         return 0
+    check_retention(config)
+    storage = open_storage(config.storage) if config.storage else None
     if resume:
-        path = folder or newest_run(config.runs, config.name)
-        _check_resumable(config, saved_job(path), path)
-        return _run(config, lambda: RunFolder(path), overrides)
-    return _run(config, lambda: create(config))
+        path = fetched(job, config.runs) if is_url(job) else to_resume(config, folder)
+        _check_resumable(config, saved_job(path), str(path))
+        return _run(config, lambda: RunFolder(path), storage, overrides)
+    return _run(config, lambda: create(config, lambda name: storage is not None and is_claimed(storage, name)), storage)
 
 
-def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: Sequence[str] | None = None) -> int:
+def _run(
+    config: JobConfig,
+    open_folder: Callable[[], RunFolder],
+    storage: Storage | None,
+    resumed_with: Sequence[str] | None = None,
+) -> int:
     check_room(config)
 
     from refork.cluster.reaper import sweep
@@ -64,23 +81,18 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
     from refork.scripts.progress import Progress
 
     sweep()
-    runner = importlib.import_module(RUNNERS[config.trainer.runs_in])
-    parts = runner.prepare(config)
+    parts = importlib.import_module(RUNNERS[config.trainer.runs_in]).prepare(config)
     folder = open_folder()
     origin(folder.path)
     print(f"run folder: {folder.path}", file=sys.stderr)
     try:
         display, resume = Progress(config.trainer.updates, parts.family.headline), resumed_with is not None
-        if config.cluster.learners == 1 or config.trainer.runs_in == "rllib":
-            totals = runner.train(parts, folder, display, resume)
-        else:
-            from refork.cluster.learners import train_on_learners
-
-            parts.family.close()  # each learner opens its own
-            with folder:
-                totals = train_on_learners(config, folder, display, resume)
+        with writing(storage, folder.path):
+            totals = _run_in(folder, config, parts, display, resume)
     except (KeyboardInterrupt, InfraFailure):
         again = shlex.join(["refork", "train", str(folder.path), "--resume", *(resumed_with or ())])
+        if storage:
+            print(f"on another machine: refork train {storage.below(folder.path.name).url} --resume", file=sys.stderr)
         print(f"to go on: {again}", file=sys.stderr)  # a resumed run's own overrides are not in its job file
         raise
     episodes = f"{totals['trajectories']:.0f} episodes, " if totals["trajectories"] else ""  # none in a log
@@ -88,7 +100,21 @@ def _run(config: JobConfig, open_folder: Callable[[], RunFolder], resumed_with: 
     return 0
 
 
-def _check_resumable(config: JobConfig, saved: dict[str, Any], path: Path) -> None:
+def _run_in(folder: RunFolder, config: JobConfig, parts: Any, display: Any, resume: bool) -> dict[str, float]:
+    """By this process, or by learners; the totals."""
+    if config.cluster.learners == 1 or config.trainer.runs_in == "rllib":
+        totals: dict[str, float] = importlib.import_module(RUNNERS[config.trainer.runs_in]).train(
+            parts, folder, display, resume
+        )
+        return totals
+    from refork.cluster.learners import train_on_learners
+
+    parts.family.close()  # each learner opens its own
+    with folder:
+        return train_on_learners(config, folder, display, resume)
+
+
+def _check_resumable(config: JobConfig, saved: dict[str, Any], path: str) -> None:
     """A resumed run equals one that never stopped only when what it computes is the same. Raises BadInput."""
     was, now = _flat(saved), _flat(config.model_dump(mode="json", exclude_none=True))
     for key in sorted(was.keys() | now.keys()):
