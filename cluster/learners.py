@@ -10,11 +10,14 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from refork.cluster.boundary import Watch, ask_to_commit
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed
 from refork.cluster.resources import need_of
@@ -30,6 +33,8 @@ log = logging.getLogger("refork.learners")
 
 RESTARTS = 3
 """Times that learners are begun again in one call."""
+GRACE_S = 20.0
+"""Seconds in which the first learner must have committed when the run is told to end."""
 
 
 def train_on_learners(job: JobConfig, folder: RunPaths, display: Display, resume: bool = False) -> dict[str, float]:
@@ -63,14 +68,44 @@ def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseExcep
         scaling_config=ScalingConfig(num_workers=job.cluster.learners, resources_per_worker={"CPU": 1}),
         run_config=RunConfig(storage_path=str(scratch / "train")),
     )
+    fitted = _in_thread(trainer.fit)
     try:
-        trainer.fit()
+        fitted.result()
     except WorkerGroupError as error:
         causes = list(error.worker_failures.values())
         return next((c for c in causes if isinstance(c, BadInput | InfraFailure)), causes[0])
     except TrainingFailedError as error:
         return error
+    except KeyboardInterrupt:
+        _commit(folder, fitted)
+        raise
     return None
+
+
+def _in_thread(act: Callable[[], Any]) -> Future[Any]:
+    """Ray Train takes Ctrl+C for itself when it has the main thread."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(act())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def _commit(folder: Path, fitted: Future[Any]) -> None:
+    """Have the learners commit before they are ended."""
+    deadline = time.monotonic() + GRACE_S
+
+    def wait() -> bool:
+        time.sleep(0.05)
+        return not fitted.done() and time.monotonic() < deadline
+
+    if not ask_to_commit(folder, wait) and not fitted.done():
+        log.warning("the learners did not save within %.0f s; the newest checkpoint is whole", GRACE_S)
 
 
 def _learn(config: Mapping[str, Any]) -> None:
@@ -82,7 +117,7 @@ def _learn(config: Mapping[str, Any]) -> None:
     parts.trainer.ranks = ranks
     folder = RunPaths(Path(config["folder"]))
     if ranks.rank == 0:
-        train(parts, folder, Silent(), config["resume"], ranks)
+        train(parts, folder, Silent(), config["resume"], ranks, lambda b: Watch(folder.path, b, Notices()))
     else:
         _follow(parts, folder, config["resume"], ranks)
 
@@ -94,6 +129,20 @@ def _follow(parts: Any, folder: RunPaths, resume: bool, ranks: Ranks) -> None:
         saved = committed(folder.checkpoints) if resume else []
         start = read(saved[-1]) if saved else None
         assemble(parts, open_players(parts, ranks), Silent(), Silent(), stack, start).run()
+
+
+class Notices:
+    """Word that a node of the cluster will be taken away (a spot notice, `ray drain-node`): true once for each."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self) -> bool:
+        from refork.cluster.local_ray import ray
+
+        leaving = set(ray._private.state.state.get_draining_nodes())  # Ray Train itself asks so; nothing public does
+        new, self._known = bool(leaving - self._known), self._known | leaving
+        return new
 
 
 class Follower:

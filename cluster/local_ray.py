@@ -5,13 +5,16 @@ Two of them on one host do not meet: every port is chosen free and nothing is lo
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import secrets
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +30,7 @@ import ray
 from refork.cluster.reaper import make_ray_folder, remove_ray_folder
 from refork.envs.forkable import InfraFailure
 
-__all__ = ["LocalRay", "ray", "stay_on_loopback"]
+__all__ = ["LocalRay", "keeping_sigterm", "ray", "stay_on_loopback"]
 
 log = logging.getLogger("refork.ray")
 
@@ -41,6 +44,19 @@ def stay_on_loopback(stay: bool) -> None:
     """Whether the Rays that this process starts or joins from now on have 127.0.0.1 as their only address."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if stay else "1"
     ray._private.ray_constants.ENABLE_RAY_CLUSTER = not stay
+
+
+@contextlib.contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """Ray, when it starts, has SIGTERM end the process on the spot; ours saves first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, ours)
 
 
 @dataclass
@@ -75,16 +91,17 @@ class LocalRay:
         ray._private.worker.print_to_stdstream = _to_log  # stdout is for results; causes reach us as exceptions
         settings: dict[str, Any] = {"_temp_dir": str(self.folder), "log_to_driver": False}
         try:
-            ray.init(
-                address="local",
-                num_cpus=math.ceil(cpus),
-                num_gpus=0,
-                resources=dict(resources),
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE,
-                configure_logging=False,
-                **settings,
-            )
+            with keeping_sigterm():
+                ray.init(
+                    address="local",
+                    num_cpus=math.ceil(cpus),
+                    num_gpus=0,
+                    resources=dict(resources),
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE,
+                    configure_logging=False,
+                    **settings,
+                )
         except (RuntimeError, OSError, ValueError, ray.exceptions.RayError) as error:
             reason = str(error).splitlines()[0]
             raise InfraFailure(f"Ray did not start: {reason}; see `refork doctor`, or --rollout.actors 0") from error

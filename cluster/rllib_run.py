@@ -12,7 +12,6 @@ import contextlib
 import gc
 import logging
 import math
-import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -203,10 +202,8 @@ def _build(parts: Parts, folder: RunPaths, step: int, stack: ExitStack) -> Any:
     config.debugging(seed=int(generator(job.seed, "rllib", step).integers(2**31)))
     if is_offline(config):
         with_log(config, parts.family.source, folder.trajectories)  # type: ignore[attr-defined]
-    terminate = signal.getsignal(signal.SIGTERM)
     cluster = LocalRay.start(job.rollout.actors + job.cluster.learners + HELPERS)
     stack.callback(cluster.stop)
-    signal.signal(signal.SIGTERM, terminate)  # Ray's own would end the run without a word
     results_in(cluster.folder)
     try:
         algorithm = config.build_algo()

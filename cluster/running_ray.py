@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from refork.cluster.local_ray import LocalRay, ray, stay_on_loopback
+from refork.cluster.local_ray import LocalRay, keeping_sigterm, ray, stay_on_loopback
 from refork.cluster.resources import PRIVATE, Need, check_cluster, check_resources
 from refork.envs.forkable import BadInput
 
@@ -53,7 +53,8 @@ class JoinedRay:
         _probe(address)
         stay_on_loopback(False)
         try:
-            ray.init(address=address, configure_logging=False, log_to_driver=False)
+            with keeping_sigterm():
+                ray.init(address=address, configure_logging=False, log_to_driver=False)
         except (ray.exceptions.AuthenticationError, ConnectionError) as error:
             raise BadInput(_refused(address, str(error).splitlines()[0])) from error
         except RuntimeError as error:

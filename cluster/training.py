@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from refork.cluster.boundary import Boundary
 from refork.cluster.checkpoint import Checkpoint
-from refork.cluster.checkpoints import RunCheckpoints, open_checkpoints
+from refork.cluster.checkpoints import open_checkpoints
 from refork.cluster.collector import GroupCollector, Sink, open_collector
 from refork.cluster.family import Family, open_family
 from refork.cluster.resources import need_of
@@ -67,20 +67,6 @@ class Silent:
         pass
 
 
-@dataclass
-class _Boundary:
-    """The state at the end of the last update: what an interrupted run saves, wherever in the next one it was."""
-
-    loop: Loop
-    step: int = -1
-    state: dict[str, Any] = field(default_factory=dict)
-
-    def note(self) -> bool:
-        """Called by the loop between updates; never asks it to stop."""
-        self.step, self.state = self.loop.update, copy.deepcopy(self.loop.state_dict())
-        return False
-
-
 @dataclass(frozen=True)
 class Parts:
     """What a run is made of before it has a folder, so that bad input leaves nothing behind."""
@@ -108,9 +94,15 @@ def seed_global_generators(seed: int) -> None:
 
 
 def train(
-    parts: Parts, folder: RunPaths, display: Display, resume: bool = False, ranks: Ranks | None = None
+    parts: Parts,
+    folder: RunPaths,
+    display: Display,
+    resume: bool = False,
+    ranks: Ranks | None = None,
+    watch: Callable[[Boundary], AbstractContextManager[None]] | None = None,
 ) -> dict[str, float]:
-    """Run the job in `folder` to its end; returns the totals. `ranks`: the learners, of which this is the first.
+    """Run the job in `folder` to its end; returns the totals. `ranks`: the learners, of which this is the first;
+    `watch`: what commits for it while it runs.
 
     Interrupted (KeyboardInterrupt) or failed, the state after the last whole update is committed before the
     exception goes on. Raises BadInput, InfraFailure.
@@ -128,12 +120,14 @@ def train(
         players = open_players(parts, ranks or Alone(), [display.group])
         record = _recorder(experience)
         kept = TrackedCheckpoints(store, tracking, job.tracking.artifacts, folder.path / "metrics.jsonl")
-        loop = assemble(parts, players, tracking, kept, stack, start, record)
-        boundary = _Boundary(loop)
+        boundary = Boundary(store, kept)
+        loop = assemble(parts, players, tracking, boundary, stack, start, record)
+        if watch is not None:
+            stack.enter_context(watch(boundary))
         try:
-            loop.run(boundary.note)
+            loop.run(lambda: boundary.note(loop))
         except BaseException as error:
-            _save_boundary(store, boundary)
+            boundary.commit()
             if isinstance(error, OSError):
                 raise InfraFailure(str(error)) from error
             raise
@@ -152,21 +146,6 @@ def _recorder(store: ExperienceStore) -> Record:
             raise InfraFailure(f"{store.folder}: trajectories cannot be written: {error.strerror}") from error
 
     return record
-
-
-def _save_boundary(store: RunCheckpoints, boundary: _Boundary) -> None:
-    """What ended the run is said in any case, so a disk that is full here too is only added to it."""
-    if boundary.step < 0 or _is_saved(store, boundary.step):
-        return
-    try:
-        store.save_last(boundary.step, boundary.state)
-    except OSError as error:
-        log.warning("update %d could not be saved: %s; an earlier checkpoint is whole", boundary.step, error)
-
-
-def _is_saved(store: RunCheckpoints, step: int) -> bool:
-    newest = store.newest()
-    return newest is not None and newest.name.startswith(f"step-{step:08d}")
 
 
 def open_players(parts: Parts, ranks: Ranks, sinks: Sequence[Sink] = ()) -> GroupCollector:
