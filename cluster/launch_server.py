@@ -131,19 +131,17 @@ class JobServer:
         """Its log from the beginning, as far as the connection holds."""
         import aiohttp
 
-        loop, tail = asyncio.new_event_loop(), self.client.tail_job_logs(submission)
+        tail = self.client.tail_job_logs(submission)
 
         async def following() -> str | None:
             return await anext(tail, None)
 
         try:
-            while (part := loop.run_until_complete(following())) is not None:
-                yield part
+            with asyncio.Runner() as runner:
+                while (part := runner.run(following())) is not None:
+                    yield part
         except (aiohttp.ClientError, RuntimeError, OSError) as error:
             raise InfraFailure(f"{self.address}: the log of {submission} was lost: {error}") from error
-        finally:
-            loop.run_until_complete(tail.aclose())
-            loop.close()
 
     def stop(self, submission: str) -> str:
         """End it and wait until it has ended; returns its status. Raises InfraFailure when it does not end."""

@@ -1,4 +1,4 @@
-"""Jobs sent to a real job server: three nodes in a network of their own, the driver on the head, actors elsewhere."""
+"""Jobs sent to a real job server: two nodes in a network of their own, the driver on one, actors on the other."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ pytestmark = [
 
 CHAIN = ("chain_small", "--trainer.updates", "20", "--checkpoint.every", "10")
 ENDLESS = ("chain_small", "--trainer.updates", "100000", "--checkpoint.every", "100000")
-ON_SANDBOX_HOSTS = ("--rollout.actors", "2", "--rollout.resources.sandbox", "1")
+ON_THE_OTHER = ("--rollout.actors", "2", "--rollout.resources.sandbox", "1")
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,7 @@ def hosts() -> Iterator[Hosts]:
         Hosts(Path(folder) / "ray", job_server=True) as cluster,
     ):
         cluster.add("--num-cpus", "2")
-        for _ in range(2):
-            cluster.add("--num-cpus", "1", "--resources", '{"sandbox": 1}')
+        cluster.add("--num-cpus", "2", "--resources", '{"sandbox": 2}')
         yield cluster
 
 
@@ -73,7 +72,7 @@ def known(hosts: Hosts, folder: Path) -> list[list[str]]:
 
 
 def test_a_launched_job_is_the_run_of_one_process(hosts: Hosts, tmp_path: Path) -> None:
-    done = launch(hosts, tmp_path, *CHAIN, *ON_SANDBOX_HOSTS, "--runs", str(tmp_path / "runs"))
+    done = launch(hosts, tmp_path, *CHAIN, *ON_THE_OTHER, "--runs", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"done: 816 episodes, 12581 steps; {run_folder(tmp_path)}" in done.stdout
     alone = tmp_path / "alone"
@@ -119,8 +118,8 @@ def test_the_exit_code_is_the_jobs(hosts: Hosts, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "token", "said"),
     [
-        (("--rollout.actors", "9"), None, "need 9 CPU, its 3 nodes have 4 in all"),
-        (("--rollout.actors", "3", "--rollout.resources.sandbox", "1"), None, "need 3 sandbox, its 3 nodes have 2"),
+        (("--rollout.actors", "9"), None, "need 9 CPU, its 2 nodes have 4 in all"),
+        (("--rollout.actors", "3", "--rollout.resources.sandbox", "1"), None, "need 3 sandbox, its 2 nodes have 2"),
         ((), "6" * 64, "not let in: Authentication failed"),
     ],
 )
