@@ -37,6 +37,8 @@ class PoolLimits:
     """Actors replaced in a row without a unit played in between; then the run stops."""
     backoff_s: float = 0.5
     """Pause before the first replacement, doubled with each one in a row, at most 30 s."""
+    start_s: float = 600.0
+    """Seconds without any actor, since no node has room for one; then the run stops."""
 
 
 @dataclass
@@ -67,7 +69,12 @@ class RayCollector:
         self._cluster, self._need, self._own = cluster, need, share
         self._weights: tuple[int, Any] | None = None
         self._idle: deque[Any] = deque()
+        self._starting: dict[Any, Any] = {}
+        """Actors that are not up yet, by the request that they answer when they are. Work goes to those that are, so
+        that a run goes on with what is left of its nodes."""
         self._failures = 0
+        self._alive = 0.0
+        """When something was last heard of an actor."""
         self._oom_kills = kernel_oom_kills()
         self.replaced = 0
         """Actors replaced so far."""
@@ -82,18 +89,22 @@ class RayCollector:
         record: bool = True,
     ) -> list[Any]:
         """Experience in the order of the requests. Raises InfraFailure when actors die faster than they play."""
-        self._fill()
         shared = self._share(weights, version)
         waiting = deque(_Work(i, unit) for i, unit in enumerate(self._spec.units(requests)[self._own]))
         running: dict[Any, tuple[Any, _Work]] = {}
         played: dict[int, Any] = {}
+        self._alive = time.monotonic()
         try:
             while waiting or running:
+                self._fill(len(running))
                 while waiting and self._idle:
                     work, actor = waiting.popleft(), self._idle.popleft()
                     work.since = time.monotonic()
                     running[actor.play.remote(work.unit, shared, version, how, baseline)] = (actor, work)
                 for ref in self._finished(running):
+                    if ref in self._starting:
+                        self._take_up(ref)
+                        continue
                     actor, work = running.pop(ref)
                     result = self._result(ref, actor, work)
                     if result is None:
@@ -110,12 +121,27 @@ class RayCollector:
 
     def start_actors(self) -> None:
         """Have all actors up before the first collection (which would start them otherwise)."""
-        self._fill()
-        self.pids()
-
-    def _fill(self) -> None:
+        self._alive = time.monotonic()
         while len(self._idle) < self._need.actors:
-            self._idle.append(self._new_actor())
+            self._fill(0)
+            for ref in self._finished({}):
+                self._take_up(ref)
+
+    def _fill(self, running: int) -> None:
+        """Have as many actors as are wanted: idle, at work, or on their way."""
+        for _ in range(self._need.actors - running - len(self._idle) - len(self._starting)):
+            actor = self._new_actor()
+            self._starting[actor.pid.remote()] = actor
+
+    def _take_up(self, ref: Any) -> None:
+        """An actor is up, or died before it was."""
+        actor = self._starting.pop(ref)
+        try:
+            ray.get(ref)
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
+            self._mourn(actor, "before it played", _cause(error, self._oom_kills))
+            return
+        self._idle.append(actor)
 
     def pids(self) -> list[int]:
         """Processes of the idle actors."""
@@ -135,7 +161,8 @@ class RayCollector:
 
     def _finished(self, running: Mapping[Any, tuple[Any, _Work]]) -> list[Any]:
         """Requests that have ended; actors beyond their deadline are killed, which ends theirs."""
-        done, _ = ray.wait(list(running), num_returns=1, timeout=1.0)
+        done, _ = ray.wait([*running, *self._starting], num_returns=1, timeout=1.0)
+        self._check_start(bool(done) or bool(running))
         late = time.monotonic() - self._limits.deadline_s
         for actor, work in running.values():
             if work.since < late:
@@ -143,8 +170,18 @@ class RayCollector:
                 ray.kill(actor)
         return done
 
+    def _check_start(self, alive: bool) -> None:
+        """Raises InfraFailure when no actor has come up for too long."""
+        now = time.monotonic()
+        self._alive = now if alive else self._alive
+        if now - self._alive > self._limits.start_s:
+            raise InfraFailure(
+                f"no rollout actor came up within {self._limits.start_s:.0f} s: no node has room for one of "
+                f"{self._need.cpus:g} CPU; start nodes, then go on with --resume"
+            )
+
     def _result(self, ref: Any, actor: Any, work: _Work) -> Experience | None:
-        """The experience, a lost one, or None: to be asked again. The actor, or its successor, is idle again."""
+        """The experience, a lost one, or None: to be asked again. An actor that lives is idle again."""
         try:
             result = ray.get(ref)
         except ray.exceptions.RayTaskError as error:
@@ -158,19 +195,22 @@ class RayCollector:
         return result
 
     def _lost(self, actor: Any, work: _Work, cause: str) -> Experience | None:
-        self._oom_kills = kernel_oom_kills()
         work.askings += 1
+        self._mourn(actor, f"at {work.unit.task}", cause)
+        if work.askings < ASKINGS:
+            return None
+        return self._spec.lost(work.unit, f"rollout actor lost: {cause}")
+
+    def _mourn(self, actor: Any, where: str, cause: str) -> None:
+        """Count an actor's death; another takes its place. Raises InfraFailure when too many died in a row."""
+        self._oom_kills = kernel_oom_kills()
         self._failures += 1
         self.replaced += 1
         if self._failures > self._limits.restarts:
             raise InfraFailure(f"{self._failures} rollout actors died in a row, the last one: {cause}")
-        log.warning("rollout actor lost at %s (%s); replaced", work.unit.task, cause)
+        log.warning("rollout actor lost %s (%s); replaced", where, cause)
         ray.kill(actor)
         time.sleep(min(30.0, self._limits.backoff_s * 2 ** (self._failures - 1)))
-        self._idle.append(self._new_actor())
-        if work.askings < ASKINGS:
-            return None
-        return self._spec.lost(work.unit, f"rollout actor lost: {cause}")
 
     def _new_actor(self) -> Any:
         need: dict[str, Any] = {"num_cpus": self._need.cpus, "resources": dict(self._need.resources)}

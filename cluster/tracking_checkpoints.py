@@ -22,9 +22,7 @@ class Store(Protocol):
 class TrackedCheckpoints:
     """A store of checkpoints that tells W&B of what it has committed."""
 
-    def __init__(
-        self, store: Store, tracking: Tracking, which: Literal["none", "last", "all"], metrics: Path
-    ) -> None:
+    def __init__(self, store: Store, tracking: Tracking, which: Literal["none", "last", "all"], metrics: Path) -> None:
         """`which` are kept as artifacts; `metrics`: the run's `metrics.jsonl`."""
         self._store, self._tracking, self._which, self._metrics = store, tracking, which, metrics
 

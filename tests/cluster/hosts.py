@@ -101,6 +101,19 @@ class Hosts:
         where = ("--dashboard-host", "127.0.0.1", "--dashboard-port", str(JOB_PORT)) if self.job_server else ()
         return ("--include-dashboard", str(self.job_server).lower(), *where)
 
+    def drain(self, node: subprocess.Popen[bytes]) -> None:
+        """Tell the cluster that the node will be taken away in a minute."""
+        address = f"127.0.0.{2 + self.nodes.index(node)}"
+        code = f"import ray; ray.init({self.address!r}); print(*[n['NodeID'] for n in ray.nodes() if n['Alive'] and"
+        code += f" n['NodeManagerAddress'] == {address!r}])"
+        environment = {**os.environ, **self.environment}
+        asked = self.inside([sys.executable, "-c", code])
+        found = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout.split()
+        why = ("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot")
+        order = ("drain-node", "--address", self.address, "--node-id", found[-1], *why)
+        drained = self.inside([str(RAY), *order, "--deadline-remaining-seconds", "60"])
+        subprocess.run(drained, env=environment, check=True, capture_output=True)
+
     def kill(self, node: subprocess.Popen[bytes]) -> None:
         """As a host dies: all its processes at once."""
         for pid in _below(node.pid):

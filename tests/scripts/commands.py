@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from refork.cluster.checkpoint_folder import committed
+from refork.cluster.tracking import read_metrics
 
 REFORK = str(Path(sys.executable).with_name("refork"))
 SMALL = ("chain_small", "--trainer.updates", "6", "--checkpoint.every", "2")
@@ -70,3 +71,14 @@ def wait_for_checkpoint(folder: Path, process: subprocess.Popen[str], timeout_s:
         time.sleep(0.05)
     process.kill()
     raise AssertionError(process.communicate())
+
+
+def wait_for_row(folder: Path, process: subprocess.Popen[str], step: int) -> Path:
+    """The run in `folder` once it has logged that update."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        for run in (folder / "runs").glob("*/metrics.jsonl"):
+            if any(row["step"] >= step for row in read_metrics(run)):
+                return run.parent
+        time.sleep(0.05)
+    raise AssertionError(process.communicate()[1])

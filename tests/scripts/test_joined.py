@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from refork.cluster.checkpoint import read
+from refork.cluster.checkpoint_folder import committed, find
 
 from tests.cluster.hosts import REFORK, Hosts
-from tests.scripts.commands import environment, refork, rows, run_folder
+from tests.scripts.commands import environment, refork, rows, run_folder, wait_for_checkpoint, wait_for_row
 
 pytestmark = [
     pytest.mark.ray,
@@ -24,7 +26,7 @@ def hosts() -> Iterator[Hosts]:
     with tempfile.TemporaryDirectory(prefix="hosts-", dir="/tmp") as folder, Hosts(Path(folder) / "ray") as cluster:
         cluster.add("--num-cpus", "2")
         for _ in range(2):
-            cluster.add("--num-cpus", "1", "--resources", '{"sandbox": 1}')
+            cluster.add(*SANDBOX_HOST)
         yield cluster
 
 
@@ -35,17 +37,24 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_folder(folder)
 
 
-def on(hosts: Hosts, folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def begin(hosts: Hosts, folder: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         hosts.inside([str(REFORK), *arguments, "--cluster.address", hosts.address]),
         cwd=folder,
         env=environment(folder, **hosts.environment) | more,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
     )
 
 
+def on(hosts: Hosts, folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    process = begin(hosts, folder, *arguments, **more)
+    out, told = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, told)
+
+
+SANDBOX_HOST = ("--num-cpus", "1", "--resources", '{"sandbox": 1}')
 ON_SANDBOX_HOSTS = ("--rollout.actors", "2", "--rollout.resources.sandbox", "1")
 
 
@@ -74,6 +83,32 @@ def test_what_has_no_room_is_said_before_the_start(
     assert done.returncode == 2
     assert said in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_node_that_dies_costs_nothing_but_time(hosts: Hosts, alone: Path, tmp_path: Path) -> None:
+    """The run goes on with the node that is left, though it was to have two."""
+    process = begin(hosts, tmp_path, *CHAIN, *ON_SANDBOX_HOSTS)
+    run = wait_for_row(tmp_path, process, 3)
+    hosts.kill(hosts.nodes[-1])
+    _, told = process.communicate(timeout=180)
+    hosts.add(*SANDBOX_HOST)
+    assert process.returncode == 0, told
+    assert "rollout actor lost" in told
+    assert rows(run) == rows(alone)
+
+
+def test_word_of_a_nodes_end_has_the_last_update_committed(hosts: Hosts, tmp_path: Path) -> None:
+    """A spot notice, as an autoscaler or the machine itself gives it to Ray."""
+    job = ("train", "chain_small", "--trainer.updates", "2000", "--checkpoint.every", "1999")
+    process = begin(hosts, tmp_path, *job, "--cluster.learners", "4")  # on all nodes: an idle one goes at once
+    run = wait_for_row(tmp_path, process, 3)
+    hosts.drain(hosts.nodes[-1])
+    checkpoint = wait_for_checkpoint(tmp_path, process) / "checkpoints"
+    assert 3 <= read(committed(checkpoint)[-1]).step < 1999
+    process.terminate()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert read(find(run)).step >= rows(run)[-1]["step"] - 1
 
 
 def test_a_wrong_token_is_said(hosts: Hosts, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +9,8 @@ import torch
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
 from refork.cluster.reaper import holders
-from refork.cluster.tracking import read_metrics
 
-from tests.scripts.commands import refork, rows, run_folder, start, wait_for_checkpoint
+from tests.scripts.commands import refork, rows, run_folder, start, wait_for_checkpoint, wait_for_row
 
 CHAIN = ("chain_small", "--trainer.updates", "60", "--checkpoint.every", "10")
 TWO = ("--cluster.learners", "2")
@@ -131,7 +128,7 @@ def _descends(pid: int, ancestor: int) -> bool:
 def test_learners_told_to_end_commit_their_last_update_first(pair: Path, tmp_path: Path, stop: signal.Signals) -> None:
     job = ("chain_small", "--trainer.updates", "60", "--checkpoint.every", "59", *TWO)
     process = start(tmp_path, "train", *job)
-    run = _wait_for_row(tmp_path, process, 5)
+    run = wait_for_row(tmp_path, process, 5)
     process.send_signal(stop)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
@@ -142,14 +139,3 @@ def test_learners_told_to_end_commit_their_last_update_first(pair: Path, tmp_pat
     done = refork(tmp_path, "train", str(run), "--resume")
     assert done.returncode == 0, done.stderr
     assert rows(run) == rows(pair)
-
-
-def _wait_for_row(folder: Path, process: subprocess.Popen[str], step: int) -> Path:
-    """The run in `folder` once it has logged that update."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        for run in (folder / "runs").glob("*/metrics.jsonl"):
-            if any(row["step"] >= step for row in read_metrics(run)):
-                return run.parent
-        time.sleep(0.05)
-    raise AssertionError(process.communicate()[1])
