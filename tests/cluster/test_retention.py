@@ -163,8 +163,10 @@ def test_the_last_save_may_take_the_reserve(disk: Path) -> None:
 
 def test_a_run_whose_last_save_found_no_room_ends_in_an_error(disk: Path) -> None:
     store = CheckpointStore(disk / "run", Retention(1))
-    with pytest.raises(InfraFailure, match=r"update 2 is not saved: it takes 0\.007 GB, .* newest: step-00000001"):  # noqa: SIM117
-        with RunCheckpoints(store, updates=2) as run:
-            run.save(1, _state(4))
-            run.save(2, _state(7))
+    run = RunCheckpoints(store, updates=2)
+    with run:
+        run.save(1, _state(4))
+    run.save(2, _state(7))
+    with pytest.raises(InfraFailure, match=r"update 2 is not saved: it takes 0\.007 GB, .* newest: step-00000001"):
+        run.__exit__(None)
     assert _there(disk) == [_name(1)]
