@@ -105,6 +105,7 @@ def test_a_copy_that_is_behind_gets_what_it_lacks_and_one_that_is_ahead_stays(tm
     mirror = _mirror(storage, run)
     mirror.push(find(run))
     url = f"file://{tmp_path}/shared/{NAME}"
+    (tmp_path / "other" / f".fetch-{NAME}-99999999" / "checkpoints").mkdir(parents=True)
     copy = fetch(stored_run(url), tmp_path / "other")
     (copy / "own").write_text("kept")
     _update(run, CheckpointStore(run / "checkpoints", Retention(9)), 2)
