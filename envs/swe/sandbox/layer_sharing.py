@@ -22,7 +22,7 @@ log = logging.getLogger("refork.layers")
 def locate(store: LayerStore, ref: StateRef, depots: Sequence[LayerDepot]) -> tuple[str, ...]:
     """Names that the layers of `ref` have in this store, newest first; those that are missing are fetched.
 
-    What no depot has keeps the name it had where it was made. Raises InfraFailure, see `fetch`.
+    Raises InfraFailure for one that is nowhere, or that no depot gives whole.
     """
     names = ref.payload["layers"]
     ids = ref.payload.get("ids", [None] * len(names))
@@ -33,9 +33,13 @@ def _located(store: LayerStore, name: str, content: str | None, depots: Sequence
     if content is None:  # a reference of an older version: its layers are on this host or nowhere
         return name
     found = find(store, name, content)
-    if found is None and depots:
-        found = store.index.find(content) or fetch(store, content, depots)
-    return found or name
+    if found is not None or not depots:
+        return found or name
+    found = store.index.find(content) or fetch(store, content, depots)
+    if found is None:
+        places = " or ".join(map(str, depots))
+        raise InfraFailure(f"layer {content} is gone: neither in {store.root} nor to be had from {places}")
+    return found
 
 
 def find(store: LayerStore, name: str, content: str) -> str | None:
@@ -43,29 +47,29 @@ def find(store: LayerStore, name: str, content: str) -> str | None:
     if (store.root / name).is_dir() and store.content_id(name) == content:
         return name
     shared = SHARED + content
+    if (store.private / shared).exists() and (store.root / shared).is_dir():  # in use by this store, so it stays
+        return shared
     with locked(store.root):
         if not (store.root / shared).is_dir():
             return None
-        used = (store.private / shared).exists()
         (store.private / shared).touch()
-    if not used:
-        store.count(shared, store.table(shared))
+    store.count(shared, store.table(shared))
     return shared
 
 
 def fetch(store: LayerStore, content: str, depots: Sequence[LayerDepot]) -> str | None:
     """Take a layer from the first depot that gives it whole; its name here, None when none has it.
 
-    Raises InfraFailure, of the last depot asked, when all that have it failed.
+    Raises InfraFailure, of the last depot that failed, when none gave it and one failed.
     """
     failure: InfraFailure | None = None
     for depot in depots:
-        if depot.has(content):
-            try:
+        try:
+            if depot.has(content):
                 return receive(store, content, depot.get(content))
-            except InfraFailure as error:
-                log.warning("from %s: %s", depot, error)
-                failure = error
+        except InfraFailure as error:
+            log.warning("from %s: %s", depot, error)
+            failure = error
     if failure is not None:
         raise failure
     return None

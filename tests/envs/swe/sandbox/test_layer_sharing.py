@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from refork.envs.forkable import InfraFailure, StateMismatch, StateRef
+from refork.envs.swe.lazy_sandbox import LazySandbox, Step
 from refork.envs.swe.sandbox import owned
-from refork.envs.swe.sandbox.base import SandboxSpec
+from refork.envs.swe.sandbox.base import Limits, SandboxSpec
 from refork.envs.swe.sandbox.layer_depot import FolderDepot
 from refork.envs.swe.sandbox.layer_sharing import publish, receive
 from refork.envs.swe.sandbox.layer_unpack import LayerRefused
@@ -127,8 +128,27 @@ def test_a_state_goes_on_from_host_to_host(
 def test_a_layer_nobody_has_is_said(a: OverlayBackend, b: OverlayBackend, small: SandboxSpec) -> None:
     here = a.open(small)
     sh(here, "echo 1 > one")
-    with pytest.raises(InfraFailure, match="gone"):
-        b.open(small, here.snapshot())
+    ref = here.snapshot()
+    with pytest.raises(
+        InfraFailure, match=rf"^layer {ref.payload['ids'][0]} is gone: neither in .* nor to be had from"
+    ):
+        b.open(small, ref)
+
+
+def test_an_environment_takes_the_layers_and_does_not_play_the_commands_again(
+    a: OverlayBackend, b: OverlayBackend, small: SandboxSpec, depot: Counting
+) -> None:
+    here = a.open(small)
+    sh(here, "date +%N > when")  # played again, it would lead elsewhere
+    ref = here.snapshot()
+    path = (Step("date +%N > when", ref.state_id),)
+    lazy = LazySandbox(b, small, Limits())
+    lazy.know(ref)
+    with pytest.raises(StateMismatch, match="replayed command 0"):
+        lazy.at(path)
+    publish(a.store, ref, depot)
+    lazy.know(ref)
+    assert lazy.at(path).get("/testbed/when") == here.get("/testbed/when")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "other"])
