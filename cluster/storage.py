@@ -94,7 +94,8 @@ class Storage:
 
     def checkpoints(self) -> tuple[list[str], dict[str, list[str]]]:
         """Of a run: names of the committed ones, oldest first; and the files of all, whole or not."""
-        files: dict[str, list[str]] = {}
+        empty = [] if self._in_one_step else self.below(CHECKPOINTS).folders()  # a deletion was cut off
+        files: dict[str, list[str]] = {name: [] for name in empty if NAME.match(name)}
         for path in self.files(CHECKPOINTS):
             name = path.partition("/")[0]
             if NAME.match(name):

@@ -91,6 +91,7 @@ def fetch(run: StoredRun, runs: Path) -> Path:
         return target
     aside = runs / f".fetch-{run.name}-{os.getpid()}"
     try:
+        _clear_killed(runs, run.name)
         aside.mkdir(parents=True)
         _download(run.storage, wanted, aside)
         _settle(aside, target, wanted)
@@ -99,6 +100,13 @@ def fetch(run: StoredRun, runs: Path) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
+
+
+def _clear_killed(runs: Path, name: str) -> None:
+    """What a fetch that was killed on this machine has left."""
+    for left in runs.glob(f".fetch-{name}-*"):
+        if not Path(f"/proc/{left.name.rpartition('-')[2]}").exists():
+            shutil.rmtree(left)
 
 
 def _download(storage: Storage, checkpoint: str, into: Path) -> None:

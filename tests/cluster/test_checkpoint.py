@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> No
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)], check=True)
     try:
         store = _saved(tmp_path / "checkpoints", 1)
-        with pytest.raises(OSError, match="takes 0.00419 GB, .* can be had on the disk"):
+        with pytest.raises(OSError, match=r"takes 0\.00419 GB, .* can be had on the disk"):
             store.save(2, {"weights": torch.zeros(1 << 20)})
         assert _names(tmp_path / "checkpoints") == ["step-00000001"]
         store.save(3, {"weights": torch.zeros(4)})

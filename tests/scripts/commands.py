@@ -36,12 +36,12 @@ def refork(folder: Path, *arguments: str, timeout_s: float = 120, **more: str) -
     )
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
     """Start and leave running; output is kept for `communicate`."""
     return subprocess.Popen(
         [REFORK, *arguments],
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder, **more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -168,6 +168,12 @@ def test_a_cluster_without_a_token_is_refused(tmp_path: Path) -> None:
     assert "RAY_AUTH_MODE=token" in done.stderr
 
 
+def test_the_address_may_be_where_rays_own_tools_look(tmp_path: Path) -> None:
+    done = refork(tmp_path, "launch", "status", "--all", RAY_API_SERVER_ADDRESS="http://127.0.0.1:1")
+    assert done.returncode == 2
+    assert "--address http://127.0.0.1:1: nothing answers there" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

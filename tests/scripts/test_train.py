@@ -31,7 +31,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_folder_holds_the_job_the_metrics_and_committed_checkpoints(whole: Path) -> None:
-    assert {p.name for p in whole.iterdir()} == {"job.toml", "metrics.jsonl", "checkpoints", "trajectories", "lock"}
+    top = {"job.toml", "versions.json", "metrics.jsonl", "checkpoints", "trajectories", "lock"}
+    assert {p.name for p in whole.iterdir()} == top
     assert [p.name for p in committed(whole / "checkpoints")] == ["step-00000004", "step-00000006"]
     assert 'name = "chain_small"' in (whole / "job.toml").read_text()
     assert [row["step"] for row in rows(whole)] == [1, 2, 3, 4, 5, 6]

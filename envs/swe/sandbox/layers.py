@@ -4,6 +4,7 @@
 b-DIGEST/        a base, copied once: work, tmp, m.json; shared by everyone
 p-ID/            private folder of one store object: owner (its label), upper layers, uses of bases
 ID.N/            a frozen layer: work, tmp, m.json; removed with its owner, unless it holds a file `kept`
+c-CONTENT/       a frozen layer from another host; removed with the last owner that uses it, unless it is kept
 root/            empty; where a spawner builds its system, in its own mount namespace
 ```
 Names are short because they all go into one page of mount options.
@@ -19,8 +20,10 @@ from pathlib import Path
 
 from refork.envs.swe.sandbox.base import Entry, SandboxSpec, UnsupportedHost
 from refork.envs.swe.sandbox.janitor import Janitor
+from refork.envs.swe.sandbox.layer_archive import layer_id
+from refork.envs.swe.sandbox.layer_index import LayerIndex
 from refork.envs.swe.sandbox.manifest import copy_base, digest_manifest
-from refork.envs.swe.sandbox.owned import KEPT, claim, remove_owned, sweep
+from refork.envs.swe.sandbox.owned import KEPT, SHARED, claim, release, remove_owned, sweep
 from refork.envs.swe.sandbox.scan import Base, Table, scan_layer
 from refork.envs.swe.sandbox.squash import flatten
 from refork.envs.swe.sandbox.tables import FORMAT, gone, load_table, save_table, verify_table
@@ -55,6 +58,8 @@ class LayerStore:
         self.give(self.private)
         self._tables: dict[str, Table] = {}
         self._bases: dict[str, Base] = {}
+        self._ids: dict[str, str] = {}
+        self.index = LayerIndex(root)
         self._squashed: dict[tuple[str, ...], str] = {}
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._bytes = 0
@@ -139,12 +144,17 @@ class LayerStore:
         save_table(layer, table)
         name = f"{self.id}.{next(self._serial)}"
         os.rename(layer, self.root / name)
+        self.count(name, table)
+        return name
+
+    def count(self, name: str, table: Table) -> None:
+        """Have a layer among those that this store answers for; older ones may have to make room."""
+        self._bytes -= self._sizes.pop(name, 0)
         self._tables[name] = table
         self._sizes[name] = sum(row.size for row in table.values())
         self._bytes += self._sizes[name]
         if self._bytes > self._budget:
             self._make_room(name)
-        return name
 
     def _make_room(self, newest: str) -> None:
         pinned = {newest, *self._in_use()}
@@ -153,7 +163,13 @@ class LayerStore:
                 break
             self._bytes -= self._sizes.pop(name)
             del self._tables[name]
-            self.drop(self.root / name)
+            self._ids.pop(name, None)
+            if name.startswith(SHARED):
+                release(self.root, self.private, name)
+            else:
+                aside = self.private / f"old-{name}"  # in one step, so that nobody finds half of it
+                os.rename(self.root / name, aside)
+                self.drop(aside)
         self._squashed = {chain: name for chain, name in self._squashed.items() if name in self._sizes}
 
     def squash(self, base: Base, chain: tuple[str, ...], changes: Mapping[str, Entry]) -> str:
@@ -180,6 +196,14 @@ class LayerStore:
         found = self._tables[name] = verify_table(self.root / name, self.table(name))
         return found
 
+    def content_id(self, name: str) -> str:
+        """What a layer is called on every host. Raises InfraFailure when it is gone."""
+        found = self._ids.get(name)
+        if found is None:
+            found = self._ids[name] = layer_id(self.table(name))
+            self.index.note(name, found)
+        return found
+
     def keep(self, names: Iterable[str]) -> None:
         """Let layers outlive this process, until `collect` is not told of them any more."""
         for name in names:
@@ -188,6 +212,7 @@ class LayerStore:
             (self.root / name / KEPT).touch()
 
     def close(self) -> None:
-        """Remove what is private and every layer of this store that nothing kept."""
+        """Remove what is private and every layer of this store that nothing kept and, if shared, nobody else uses."""
         self._janitor.close()
-        remove_owned(self.root, self.id)
+        for layer in remove_owned(self.root, self.id):
+            release(self.root, self.private, layer)

@@ -11,7 +11,7 @@ BackendName = Literal["overlay", "docker", "e2b", "replay"]
 
 
 def open_backend(name: str) -> Backend:
-    """Open `overlay`, `docker`, `e2b`, or `replay` (over overlay). Raises BadInput for another name, UnsupportedHost."""
+    """Open `overlay`, `docker`, `e2b` or `replay` (over overlay). Raises BadInput for another name, UnsupportedHost."""
     if name == "docker":
         from refork.envs.swe.sandbox.docker import DockerBackend
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from refork.envs.forkable import InfraFailure, StateRef
 from refork.envs.home import home
 from refork.envs.swe.sandbox.base import DEFAULT_ENVIRONMENT, Backend, Finding, SandboxSpec
 from refork.envs.swe.sandbox.cgroup import make_group, sweep_groups
+from refork.envs.swe.sandbox.layer_depot import LayerDepot
+from refork.envs.swe.sandbox.layer_sharing import locate, publish
 from refork.envs.swe.sandbox.layers import BUDGET_BYTES, LayerStore
 from refork.envs.swe.sandbox.overlay_sandbox import OverlaySandbox
 from refork.envs.swe.sandbox.probe import probe
@@ -16,11 +19,17 @@ from refork.envs.swe.sandbox.spawner import Spawner, System, sandbox_owner
 
 
 class OverlayBackend(Backend):
-    """Opens overlay sandboxes under `store` (default `<home>/layers`), all driven by one thread of one process."""
+    """Opens overlay sandboxes under `store` (default `<home>/layers`), all driven by one thread of one process.
+
+    Layers that a reference names and this host lacks are fetched from `depots`, the first that gives them.
+    """
 
     name = "overlay"
 
-    def __init__(self, store: Path | None = None, *, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(
+        self, store: Path | None = None, *, budget_bytes: int = BUDGET_BYTES, depots: Sequence[LayerDepot] = ()
+    ) -> None:
+        self.depots = tuple(depots)
         self._open: set[OverlaySandbox] = set()
         self.store = LayerStore(store or home() / "layers", sandbox_owner(), self._layers_in_use, budget_bytes)
         sweep_groups()
@@ -43,9 +52,18 @@ class OverlayBackend(Backend):
         """Count a sandbox as open, so that `close` closes it."""
         self._open.add(sandbox)
 
+    def locate(self, ref: StateRef) -> tuple[str, ...]:
+        """Names of the layers of `ref` in this store; what is missing is fetched. Raises InfraFailure."""
+        return locate(self.store, ref, self.depots)
+
     def retain(self, ref: StateRef) -> None:
-        """Let the layers of `ref` outlive this backend, until `collect` is not told of them any more."""
-        self.store.keep(ref.payload["layers"])
+        """Let the layers of `ref` outlive this backend, until `collect` is not told of them any more.
+
+        Depots that lack them get them.
+        """
+        self.store.keep(self.locate(ref))
+        for depot in self.depots:
+            publish(self.store, ref, depot)
 
     def spawner(self, spec: SandboxSpec) -> Spawner:
         """The spawner for sandboxes of this kind, started when first needed and again when it has died."""

@@ -36,6 +36,8 @@ class Host(Protocol):
 
     def spawner(self, spec: SandboxSpec) -> Spawner: ...
 
+    def locate(self, ref: StateRef) -> tuple[str, ...]: ...
+
     def adopt(self, sandbox: OverlaySandbox) -> None: ...
 
     def forget(self, sandbox: OverlaySandbox) -> None: ...
@@ -132,7 +134,8 @@ class OverlaySandbox(Sandbox):
     def snapshot(self) -> StateRef:
         self._freeze()
         size = sum(row.size for row in self._store.table(self._chain[0]).values()) if self._chain else 0
-        return StateRef(self.state_id, {"layers": list(self._chain), "bytes": size})
+        ids = [self._store.content_id(name) for name in self._chain]
+        return StateRef(self.state_id, {"layers": list(self._chain), "ids": ids, "bytes": size})
 
     def _freeze(self) -> None:
         changes = self.changes
@@ -147,7 +150,7 @@ class OverlaySandbox(Sandbox):
 
     def restore(self, ref: StateRef) -> None:
         self._usable()
-        chain = tuple(ref.payload["layers"])
+        chain = self._host.locate(ref)
         changes: Mapping[str, Entry] = {}
         for name in reversed(chain):
             changes = merge(self._base, changes, self._store.verify(name))
