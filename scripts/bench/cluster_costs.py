@@ -1,4 +1,4 @@
-"""The numbers of the cluster model, each with where it is from: what bench/scaling.py measured, the code, or assumed."""
+"""The numbers of the cluster model, each with its source: measured by bench/scaling.py, the code, or assumed."""
 
 from __future__ import annotations
 
