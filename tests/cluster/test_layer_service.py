@@ -16,8 +16,7 @@ import pytest
 from refork.cluster.layer_storage import StorageDepot
 from refork.cluster.storage import open_storage
 from refork.envs.forkable import InfraFailure
-
-from tests.cluster.hosts import Hosts
+from refork.scripts.bench.hosts import Hosts
 
 HERE = Path(__file__).parent
 

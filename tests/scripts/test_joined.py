@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
+from refork.scripts.bench.hosts import REFORK, Hosts
 
-from tests.cluster.hosts import REFORK, Hosts
 from tests.scripts.commands import environment, refork, rows, run_folder, wait_for_checkpoint, wait_for_row
 
 pytestmark = [
