@@ -91,6 +91,12 @@ def test_what_is_played_on_goes_back_without_what_is_there(seen: dict[str, dict[
 
 @pytest.mark.ray
 @needs_nodes
+def test_what_is_put_into_the_cluster_outlives_the_store_it_was_made_in(seen: dict[str, dict[str, Any]]) -> None:
+    assert seen["left"]["found"] == seen["left"]["made"]
+
+
+@pytest.mark.ray
+@needs_nodes
 def test_an_edit_is_there_in_less_than_a_second(seen: dict[str, dict[str, Any]]) -> None:
     assert seen["speed1024"]["ms"] < 1000
     assert seen[f"speed{64 << 20}"]["ms"] < 20_000
