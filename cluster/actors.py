@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from refork.cluster.collector import Sink
 from refork.cluster.local_ray import ray
+from refork.cluster.node_sweep import begin_sweeps
 from refork.cluster.playing import PlayerSpec, Unit
 from refork.cluster.resources import Need, kernel_oom_kills
 from refork.cluster.running_ray import RunningRay
@@ -209,6 +210,7 @@ class RayCollector:
         if self._failures > self._limits.restarts:
             raise InfraFailure(f"{self._failures} rollout actors died in a row, the last one: {cause}")
         log.warning("rollout actor lost %s (%s); replaced", where, cause)
+        begin_sweeps()  # of its sandboxes, on whichever node it was
         ray.kill(actor)
         time.sleep(min(30.0, self._limits.backoff_s * 2 ** (self._failures - 1)))
 

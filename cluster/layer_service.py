@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,18 +107,23 @@ class ClusterDepot:
         """Layer, and name of the service that has it."""
 
     def has(self, layer: str) -> bool:
-        names = sorted(ray.util.list_named_actors(), key=lambda name: name != self._last[1])
-        asked = {_ask(name, layer): name for name in names if name.startswith(PREFIX)}
-        pending = [answer for answer in asked if answer is not None]
+        last = self._last[1]
+        if last and self._found(layer, [last]):
+            return True
+        return self._found(layer, [n for n in ray.util.list_named_actors() if n.startswith(PREFIX) and n != last])
+
+    def _found(self, layer: str, services: Sequence[str]) -> bool:
+        """Whether one of them has it; they are asked all at once."""
+        asked = {answer: name for name in services if (answer := _ask(name, layer)) is not None}
+        pending = list(asked)
         while pending:
             done, pending = ray.wait(pending, timeout=_ASK_S)
             if not done:
                 log.warning("%d nodes do not say whether they have layer %s", len(pending), layer)
-            for answer in done:
-                if _answer(answer):
-                    self._last = layer, asked[answer]
-                    return True
-            pending = pending if done else []
+                return False
+            if _answer(done[0]):
+                self._last = layer, asked[done[0]]
+                return True
         return False
 
     def get(self, layer: str) -> Iterator[bytes]:

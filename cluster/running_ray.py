@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from refork.cluster.local_ray import LocalRay, keeping_sigterm, ray, stay_on_loopback
+from refork.cluster.node_sweep import sweep_nodes
 from refork.cluster.resources import PRIVATE, Need, check_cluster, check_resources
 from refork.envs.forkable import BadInput
 
@@ -70,6 +71,7 @@ class JoinedRay:
         return cls(Path(tempfile.mkdtemp(prefix="refork-run-")))
 
     def stop(self) -> None:
+        """What actors that were killed left behind on their nodes goes with the next run, or with `refork clean`."""
         ray.shutdown()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -77,7 +79,9 @@ class JoinedRay:
 def open_ray(address: str, need: Need) -> RunningRay:
     """Raises BadInput for what there is no room for, InfraFailure when a private one does not come up."""
     if address != PRIVATE:
-        return JoinedRay.join(address, need)
+        joined = JoinedRay.join(address, need)
+        sweep_nodes()
+        return joined
     check_resources(need)
     resources = need.total
     return LocalRay.start(resources.pop("CPU"), resources)

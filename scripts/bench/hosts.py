@@ -116,7 +116,7 @@ class Hosts:
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:
         """As a host dies: all its processes at once."""
-        for pid in _below(node.pid):
+        for pid in below(node.pid):
             os.kill(pid, signal.SIGKILL)
         node.wait()
 
@@ -130,7 +130,7 @@ class Hosts:
         self._network.wait()
 
 
-def _below(pid: int) -> list[int]:
+def below(pid: int) -> list[int]:
     """A process and all that it started, the eldest first."""
     found = [pid]
     for parent in found:

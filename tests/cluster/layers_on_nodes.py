@@ -18,7 +18,8 @@ from refork.cluster.local_ray import ray, stay_on_loopback
 from refork.cluster.storage import open_storage
 from refork.envs.forkable import InfraFailure, StateRef
 from refork.envs.swe.lazy_sandbox import LazySandbox, Step
-from refork.envs.swe.sandbox.base import Limits, SandboxSpec
+from refork.envs.swe.sandbox.base import Limits, SandboxSpec, digest_state
+from refork.envs.swe.sandbox.layer_sharing import publish
 from refork.envs.swe.sandbox.manifest import digest_tree
 from refork.envs.swe.sandbox.overlay import OverlayBackend
 
@@ -52,6 +53,16 @@ class Player:
 
     def retain(self, ref: StateRef) -> None:
         self.backend.retain(ref)
+
+    def leave(self, folder: Path) -> StateRef:
+        """A state made in a store that no service knows, put into the cluster; that store is then removed."""
+        own = OverlayBackend(folder, depots=[ClusterDepot()])
+        sandbox = own.open(self.spec)
+        sandbox.put({"/testbed/left": os.urandom(5 << 20)})
+        ref = sandbox.snapshot()
+        publish(own.store, ref, ClusterDepot())
+        own.close()
+        return ref
 
     def lost(self, ref: StateRef) -> str:
         """What is said of a state that nobody has."""
@@ -94,6 +105,10 @@ def main(address: str, base: Path, storage: str) -> None:
     found, _ = ray.get(one.restore.remote(further))
     say(what="back", made=further.state_id, found=found, layers=ray.get(one.layers.remote()))
 
+    left = ray.get(one.leave.remote(base.parent / "apart"))
+    found, _ = ray.get(two.restore.remote(left))
+    say(what="left", made=left.state_id, found=found)
+
     for size in (1 << 10, 64 << 20):
         took = []
         for _ in range(5 if size < 1 << 20 else 2):
@@ -111,19 +126,14 @@ def main(address: str, base: Path, storage: str) -> None:
     found, _ = ray.get(two.restore.remote(stored))
     say(what="stored", made=stored.state_id, found=found, seconds=time.perf_counter() - started)
     say(what="lost", said=ray.get(two.lost.remote(unstored)))
-    first, _ = ray.get(two.restore.remote(StateRef(*_base(base))))
+    start = digest_state(digest_tree(base), {})
+    ray.get(two.restore.remote(StateRef(start, {"layers": []})))
     path = [(CHANGE, made.state_id)]
     gone = StateRef(made.state_id, {"layers": ["ffffff.1"], "ids": ["f" * 32], "bytes": 0})
-    say(what="again", base=first, made=made.state_id, found=ray.get(two.again.remote(gone, path)))
+    say(what="again", base=start, made=made.state_id, found=ray.get(two.again.remote(gone, path)))
     ray.get(two.close.remote())
     services.close()
     ray.shutdown()
-
-
-def _base(base: Path) -> tuple[str, dict[str, Any]]:
-    from refork.envs.swe.sandbox.base import digest_state
-
-    return digest_state(digest_tree(base), {}), {"layers": [], "ids": [], "bytes": 0}
 
 
 if __name__ == "__main__":

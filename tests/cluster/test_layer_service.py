@@ -16,8 +16,7 @@ import pytest
 from refork.cluster.layer_storage import StorageDepot
 from refork.cluster.storage import open_storage
 from refork.envs.forkable import InfraFailure
-
-from tests.cluster.hosts import Hosts
+from refork.scripts.bench.hosts import Hosts
 
 HERE = Path(__file__).parent
 
@@ -88,6 +87,12 @@ def test_what_is_played_on_goes_back_without_what_is_there(seen: dict[str, dict[
     back = seen["back"]
     assert back["found"] == back["made"]
     assert len(back["layers"]) == 1
+
+
+@pytest.mark.ray
+@needs_nodes
+def test_what_is_put_into_the_cluster_outlives_the_store_it_was_made_in(seen: dict[str, dict[str, Any]]) -> None:
+    assert seen["left"]["found"] == seen["left"]["made"]
 
 
 @pytest.mark.ray

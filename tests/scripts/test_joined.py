@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
+from refork.scripts.bench.hosts import REFORK, Hosts
 
-from tests.cluster.hosts import REFORK, Hosts
 from tests.scripts.commands import environment, refork, rows, run_folder, wait_for_checkpoint, wait_for_row
 
 pytestmark = [
@@ -24,10 +24,19 @@ CHAIN = ("train", "chain_small", "--trainer.updates", "60", "--checkpoint.every"
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
     with tempfile.TemporaryDirectory(prefix="hosts-", dir="/tmp") as folder, Hosts(Path(folder) / "ray") as cluster:
-        cluster.add("--num-cpus", "2")
+        cluster.add("--num-cpus", "2", environment=own_home(cluster))
         for _ in range(2):
-            cluster.add(*SANDBOX_HOST)
+            cluster.add(*SANDBOX_HOST, environment=own_home(cluster))
         yield cluster
+
+
+def own_home(hosts: Hosts) -> dict[str, str]:
+    """Of the next node: what hosts keep between runs is their own."""
+    return {"REFORK_HOME": str(home_of(hosts, len(hosts.nodes)))}
+
+
+def home_of(hosts: Hosts, number: int) -> Path:
+    return hosts.folder.parent / f"home{number}"
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +94,23 @@ def test_what_has_no_room_is_said_before_the_start(
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_dead_owners_left_on_any_node_goes_when_a_run_starts(hosts: Hosts, tmp_path: Path) -> None:
+    left = [home_of(hosts, number) / "layers" / "p-abcdef" for number in range(3)]
+    for private in left:
+        private.mkdir(parents=True)
+        (private / "owner").write_text("0-1-1")
+    done = on(hosts, tmp_path, "train", "chain_small", "--trainer.updates", "1", "--rollout.actors", "1")
+    assert done.returncode == 0, done.stderr
+    assert [private.exists() for private in left] == [False] * 3
+
+
 def test_a_node_that_dies_costs_nothing_but_time(hosts: Hosts, alone: Path, tmp_path: Path) -> None:
     """The run goes on with the node that is left, though it was to have two."""
     process = begin(hosts, tmp_path, *CHAIN, *ON_SANDBOX_HOSTS)
     run = wait_for_row(tmp_path, process, 3)
     hosts.kill(hosts.nodes[-1])
     _, told = process.communicate(timeout=180)
-    hosts.add(*SANDBOX_HOST)
+    hosts.add(*SANDBOX_HOST, environment=own_home(hosts))
     assert process.returncode == 0, told
     assert "rollout actor lost" in told
     assert rows(run) == rows(alone)

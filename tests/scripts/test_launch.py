@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from refork.scripts.bench.hosts import REFORK, Hosts
 
-from tests.cluster.hosts import REFORK, Hosts
 from tests.scripts.commands import environment, refork, rows, run_folder
 
 pytestmark = [

@@ -35,7 +35,9 @@ class LayerIndex:
     def _look(self) -> None:
         found = {path.name for path in self._root.iterdir() if path.name.startswith(SHARED) or "." in path.name}
         for name in self._ids.keys() - found:
-            del self._ids[name]
+            content = self._ids.pop(name)
+            if self._names[content] == name:
+                del self._names[content]
         for name in sorted(found - self._ids.keys()):
             try:
                 self.note(name, layer_id(load_table(self._root / name)))

@@ -113,7 +113,8 @@ def archive(store: LayerStore, name: str) -> Iterator[bytes]:
 
 def publish(store: LayerStore, ref: StateRef, depot: LayerDepot) -> int:
     """Put the layers of `ref` into a depot, those that it lacks; how many. Raises InfraFailure, StateMismatch."""
-    lacking = [pair for pair in zip(ref.payload["layers"], ref.payload["ids"], strict=True) if not depot.has(pair[1])]
+    names = locate(store, ref, ())
+    lacking = [(name, content) for name in names if not depot.has(content := store.content_id(name))]
     for name, content in lacking:
-        depot.put(content, archive(store, find(store, name, content) or name))
+        depot.put(content, archive(store, name))
     return len(lacking)

@@ -190,6 +190,36 @@ def test_layers_of_another_state_are_not_taken_for_it(
         b.open(small, StateRef("0" * 64, ref.payload))
 
 
+def test_a_reference_without_content_ids_is_one_of_this_host(
+    a: OverlayBackend, b: OverlayBackend, small: SandboxSpec, depot: Counting
+) -> None:
+    here = a.open(small)
+    sh(here, "echo 1 > one")
+    ref = here.snapshot()
+    old = StateRef(ref.state_id, {"layers": ref.payload["layers"], "bytes": 4})
+    here.restore(old)
+    assert here.state_id == ref.state_id
+    with pytest.raises(InfraFailure, match="is gone: its owner has ended"):
+        b.open(small, old)
+    assert publish(a.store, old, depot) == 1
+    assert b.open(small, ref).state_id == ref.state_id
+
+
+def test_what_another_process_of_the_host_has_is_not_moved(
+    a: OverlayBackend, small: SandboxSpec, depot: Counting
+) -> None:
+    here = a.open(small)
+    sh(here, "echo 1 > one")
+    ref = here.snapshot()
+    publish(a.store, ref, depot)
+    depot.moved.clear()
+    other = OverlayBackend(a.store.root, depots=[depot])
+    elsewhere = StateRef(ref.state_id, {**ref.payload, "layers": ["ffffff.1"]})
+    assert other.open(small, elsewhere).layers == tuple(ref.payload["layers"])
+    assert depot.moved == []
+    other.close()
+
+
 def test_a_name_that_another_host_uses_too_is_no_matter(
     a: OverlayBackend, b: OverlayBackend, small: SandboxSpec, depot: Counting
 ) -> None:

@@ -1,0 +1,290 @@
+"""What faults cost a run: each is injected into a real run, and the run is compared with one that nothing happened to.
+
+The chain is played, with actors, learners, or on a cluster of three nodes in a network namespace of this host (root).
+`lost`: updates of the undisturbed run that are missing or differ in the end; `double`: trajectories that were counted
+or stored twice; `recover_s`: seconds from the fault to the first update beyond the last one before it, with the time
+it takes to notice and, where a person or a scheduler has to start the run again, with that start.
+
+    python scripts/bench/faults.py [--quick] [--faults NAME ...] [--out FILE]
+
+The last line is one JSON object: `lost_steps`, `double_counted` and `recover_s` by fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refork.cluster.tracking import read_metrics
+from refork.replay.store import TrajectoryStore
+from refork.scripts.bench.hosts import REFORK, Hosts, below
+
+JOB = ("train", "chain_small", "--checkpoint.every", "20", "--tracking.wandb", "off")
+ACTORS = ("--rollout.actors", "2")
+SANDBOX = ("--num-cpus", "1", "--resources", '{"sandbox": 1}')
+PATIENCE_S = 300.0
+
+
+@dataclass
+class Run:
+    """One run of the job in a folder of its own, started as a person starts it."""
+
+    place: Path
+    updates: int
+    options: tuple[str, ...] = ()
+    hosts: Hosts | None = None
+    process: subprocess.Popen[str] | None = None
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        (found,) = (self.place / "runs").iterdir()
+        return found
+
+    def start(self, *command: str) -> None:
+        """The job, or another command of `refork`."""
+        whole = [str(REFORK), *(command or (*JOB, "--trainer.updates", str(self.updates), *self.options))]
+        inside = self.hosts.inside(whole) if self.hosts else whole
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "REFORK"))}
+        own = {"HOME": str(self.place), "REFORK_HOME": str(self.place / ".refork")}
+        entry = self.hosts.environment if self.hosts else {}
+        with (self.place / "told").open("a") as told:
+            self.process = subprocess.Popen(
+                inside, cwd=self.place, env=clean | own | entry, stdout=told, stderr=told, text=True
+            )
+
+    def resume(self, run: str = "") -> None:
+        """As the command's last line says."""
+        self.start("train", run or str(self.folder), "--resume", *self.options)
+
+    @property
+    def step(self) -> int:
+        """The last update that was logged."""
+        found = (self.place / "runs").glob("*/metrics.jsonl")
+        return max((row["step"] for path in found for row in read_metrics(path)), default=0)
+
+    def wait_for(self, step: int) -> None:
+        """Raises SystemExit when the run ends, or nothing happens, before that update."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.step < step:
+            ended = self.process is not None and self.process.poll() not in (None, 0)
+            if ended or time.monotonic() > deadline:
+                raise SystemExit(f"update {step} did not come:\n{(self.place / 'told').read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def ended(self, patience_s: float = PATIENCE_S) -> int:
+        """The exit code."""
+        assert self.process is not None
+        return self.process.wait(patience_s)
+
+    def below(self, title: str) -> list[int]:
+        """Processes that this run started, by what they are called."""
+        assert self.process is not None
+        found = []
+        for pid in below(self.process.pid):
+            try:
+                name = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if title in name:
+                found.append(pid)
+        return found
+
+
+Inject = Callable[[Run], None]
+"""Does it, and starts the run again where somebody has to."""
+
+
+def kill_actor(run: Run) -> None:
+    os.kill(run.below("ray::Rollout")[0], signal.SIGKILL)
+
+
+def kill_learner(run: Run) -> None:
+    os.kill(run.below("RayTrainWorker")[-1], signal.SIGKILL)
+
+
+def kill_driver(run: Run) -> None:
+    assert run.process is not None
+    run.process.kill()
+    run.ended()
+    run.resume()
+
+
+def notice(run: Run) -> None:
+    """SIGTERM, as a scheduler sends it before it takes a machine away."""
+    assert run.process is not None
+    run.process.terminate()
+    run.ended()
+    run.resume()
+
+
+def kill_node(run: Run) -> None:
+    assert run.hosts is not None
+    run.hosts.kill(run.hosts.nodes[-1])
+
+
+def kill_head(run: Run) -> None:
+    """With its host: the driver, which was there, and the run's folder. Another cluster goes on from the storage."""
+    assert run.hosts is not None
+    assert run.process is not None
+    name = run.folder.name
+    for pid in below(run.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    run.ended()
+    for node in run.hosts.nodes:
+        run.hosts.kill(node)
+    shutil.rmtree(run.folder)
+    run.hosts.nodes.clear()
+    start_nodes(run.hosts)
+    run.resume(f"{(run.place / 'storage').as_uri()}/{name}")
+
+
+def fill_disk(run: Run) -> None:
+    """The disk that the run's folder is on; somebody makes room when the run has ended."""
+    filler = run.place / "filler"
+    with filler.open("wb") as file:
+        while True:
+            try:
+                file.write(bytes(1 << 16))
+                file.flush()
+            except OSError:
+                break
+    run.ended()
+    filler.unlink()
+    run.resume()
+
+
+FAULTS: dict[str, tuple[tuple[str, ...], Inject]] = {
+    "actor killed": (ACTORS, kill_actor),
+    "learner killed": (("--cluster.learners", "2"), kill_learner),
+    "driver killed": (ACTORS, kill_driver),
+    "host taken away (SIGTERM)": (ACTORS, notice),
+    "disk full": ((), fill_disk),
+    "node killed": ((*ACTORS, "--rollout.resources.sandbox", "1"), kill_node),
+    "head killed": ((*ACTORS, "--rollout.resources.sandbox", "1"), kill_head),
+}
+"""How the run is run, and what happens to it."""
+ON_NODES = ("node killed", "head killed")
+
+
+@dataclass
+class References:
+    """Undisturbed runs. Several learners add in another order than one, so theirs is their own."""
+
+    place: Path
+    updates: int
+    runs: dict[tuple[str, ...], Run] = field(default_factory=dict)
+
+    def like(self, options: tuple[str, ...]) -> Run:
+        """That of a fault whose run has these options: actors and nodes change nothing."""
+        wanted = options if "--cluster.learners" in options else ()
+        if wanted not in self.runs:
+            place = self.place / f"undisturbed{len(self.runs)}"
+            place.mkdir()
+            run = self.runs[wanted] = Run(place, self.updates, wanted)
+            run.start()
+            if run.ended() != 0:
+                raise SystemExit((place / "told").read_text())
+        return self.runs[wanted]
+
+
+def start_nodes(hosts: Hosts) -> None:
+    hosts.add("--num-cpus", "1")
+    for _ in range(2):
+        hosts.add(*SANDBOX)
+
+
+def measured(fault: str, place: Path, updates: int, undisturbed: Run) -> dict[str, float]:
+    """`lost`, `double`, `recover_s` of one fault."""
+    options, inject = FAULTS[fault]
+    with ExitStack() as stack:
+        hosts = None
+        if fault in ON_NODES:
+            hosts = stack.enter_context(Hosts(place / "ray"))
+            start_nodes(hosts)
+            options = (*options, "--cluster.address", hosts.address)
+        if fault == "head killed":
+            options = (*options, "--storage", (place / "storage").as_uri())
+        if fault == "disk full":
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "refork-faults", str(place)], check=True)
+            stack.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
+        run = Run(place, updates, options, hosts)
+        run.start()
+        run.wait_for(updates // 3)
+        begun, before = time.monotonic(), run.step
+        inject(run)
+        run.wait_for(before + 1)
+        recovered = time.monotonic() - begun
+        if run.ended() != 0:
+            raise SystemExit(f"{fault}: the run failed:\n{(place / 'told').read_text()[-2000:]}")
+        return {"lost": lost(run, undisturbed), "double": double(run, undisturbed), "recover_s": recovered}
+
+
+def lost(run: Run, undisturbed: Run) -> int:
+    """Updates whose row is missing, or differs in anything but seconds."""
+    there, wanted = (_rows(r) for r in (run, undisturbed))
+    return sum(there.get(step) != row for step, row in wanted.items())
+
+
+def double(run: Run, undisturbed: Run) -> int:
+    """Rows or trajectories beyond those of the undisturbed run."""
+    there, wanted = (_trajectories(r) for r in (run, undisturbed))
+    rows = Counter(row["step"] for row in read_metrics(run.folder / "metrics.jsonl"))
+    return sum((there - wanted).values()) + sum(count - 1 for count in rows.values())
+
+
+def _rows(run: Run) -> dict[int, dict[str, Any]]:
+    rows = read_metrics(run.folder / "metrics.jsonl")
+    return {row["step"]: {k: v for k, v in row.items() if "seconds" not in k} for row in rows}
+
+
+def _trajectories(run: Run) -> Counter[tuple[Any, ...]]:
+    store = TrajectoryStore(run.folder / "trajectories")
+    return Counter(
+        (update, group.task, group.episode, trajectory.attempt)
+        for update in store.updates()
+        for group in store.read(update)
+        for trajectory in group.trajectories
+    )
+
+
+def main() -> None:
+    """A line for each fault, and the JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer updates, without the faults that need nodes")
+    parser.add_argument("--faults", nargs="*", choices=list(FAULTS), help="default: all")
+    parser.add_argument("--out", type=Path, default=None)
+    given = parser.parse_args()
+    chosen = given.faults or [name for name in FAULTS if not (given.quick and name in ON_NODES)]
+    updates = 150 if given.quick else 600
+    result: dict[str, dict[str, float]] = {"lost_steps": {}, "double_counted": {}, "recover_s": {}}
+    with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp") as top:
+        references = References(Path(top), updates)
+        for number, fault in enumerate(chosen):
+            place = Path(top) / str(number)
+            place.mkdir()
+            row = measured(fault, place, updates, references.like(FAULTS[fault][0]))
+            for name, key in (("lost_steps", "lost"), ("double_counted", "double"), ("recover_s", "recover_s")):
+                result[name][fault] = row[key]
+            print(f"{fault:26} lost {row['lost']}  double {row['double']}  recovered in {row['recover_s']:.1f} s")
+            sys.stdout.flush()
+    if given.out:
+        given.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
