@@ -68,10 +68,11 @@ def run_at(runs: Sequence[Run], **place: int) -> Run | None:
 
 
 def numbers_of(measured: Mapping[str, Any], work: str, given: Mapping[str, float]) -> dict[str, Number]:
-    """`given` by a person goes before all. Raises BadInput for a name that is none of them."""
+    """`given` by a person goes before all. Raises BadInput for a name that is none of them, and as `runs_of` does."""
+    runs = runs_of(measured, work)
     found = {name: Number(value, f"assumed: {what}") for name, (value, what) in ASSUMED.items()}
     found |= _of_calls(measured["calls"], measured["costs"][work])
-    found |= _of_runs(runs_of(measured, work), found)
+    found |= _of_runs(runs, found)
     if unknown := sorted(set(given) - set(found)):
         raise BadInput(f"--set {unknown[0]}: no number of that name; there are: {', '.join(sorted(found))}")
     return found | {name: Number(value, "given") for name, value in given.items()}
@@ -82,7 +83,9 @@ def _of_calls(calls: Mapping[str, float], costs: Mapping[str, float]) -> dict[st
     one = "measured: one update's experience"
     return {
         "call": Number(calls["call_s"], f"{probed}, s per call"),
-        "wait_per_call_out": Number(calls["wait_s_per_call_out"], "measured: ray.wait on 10 and 1,000 calls, s"),
+        "wait_per_call_out": Number(
+            calls["wait_s_per_call_out"], "measured: the collector's look at 10 and at 1,000 calls that are out, s"
+        ),
         "transfer": Number(calls["transfer_s_per_byte"], f"{probed}, s per byte"),
         "weights_bytes": Number(costs["weights_bytes"], f"{one}, serialised"),
         "answer_bytes": Number(costs["answer_bytes"], f"{one}, serialised, per group"),

@@ -116,7 +116,7 @@ def study(tasks: Path | None, quick: bool) -> dict[str, Any]:
             }
             for work in works
         }
-    called = call_costs(100 if quick else 500)
+    called = call_costs(50 if quick else 200)
     measured = [{**asdict(run), "rate": round(run.rate, 3)} for run in runs]
     return {"quick": quick, "cores": cores(), "load": load, **found, "costs": costs, "calls": called, "runs": measured}
 
