@@ -94,7 +94,7 @@ def _echo_seconds(spec: Echo, calls: int) -> float:
 def _wait_seconds(out: int) -> float:
     """Of one look of a collector at `out` calls of which one has ended."""
     collector = RayCollector(Echo(), Need(1), OwnRay())
-    actor: Any = ray.remote(EchoPlayer).remote(Echo())  # type: ignore[attr-defined]
+    actor: Any = ray.remote(EchoPlayer).remote(Echo())
     work = _Work(0, GroupRequest("nap", 0, 0, 0), since=time.monotonic())
     running = {actor.nap.remote(600.0): (actor, work) for _ in range(out - 1)} | {ray.put(0): (actor, work)}
     seconds = _best(lambda: collector._finished(running), 10 * REPEATS)

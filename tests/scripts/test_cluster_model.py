@@ -119,21 +119,16 @@ def test_groups_are_drawn_from_what_was_measured_whatever_the_layout() -> None:
 
 def run(rate: float, collect_s: float, **place: int) -> dict[str, Any]:
     """Two updates of 8 groups of 2 s and 3 episodes, half a second each to learn, after one that was slow."""
-    at = {"actors": 0, "learners": 1, "staleness": 0, "nodes": 0} | place
-    units_s = [[50.0], [2.0] * 8, [2.0] * 8]
-    lists = {
-        "units_s": units_s,
+    return {
+        "work": "repair",
+        "place": {"actors": 0, "learners": 1, "staleness": 0, "nodes": 0} | place,
+        "rate": rate,
+        "first_step_s": 7.0,
         "collect_s": [99.0, collect_s, collect_s],
         "update_s": [9.0, 0.5, 0.5],
         "episodes": [1, 24, 24],
+        "units_s": [[50.0], [2.0] * 8, [2.0] * 8],
     }
-    return {
-        "work": "repair",
-        "place": at,
-        "rate": rate,
-        "first_step_s": 7.0,
-        "units_s": [[50.0]] + [[2.0] * 8] * 2,
-    } | lists
 
 
 FREE = {"weights_bytes": 1.25e6, "answer_bytes": 0.0, "store_s_per_episode": 0.0, "save_s": 0.0}
