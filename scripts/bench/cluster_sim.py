@@ -153,15 +153,18 @@ class _Learner:
 
     def _play(self, actor: int, update: int, group: int, asking: int, version: int, back: simpy.Store) -> Steps:
         env, node = self._run.env, self._run.nodes[actor // self._run.layout.actors_per_node]
-        yield env.timeout(max(0.0, node.up() - env.now))
-        yield env.timeout(max(0.0, node.weights(version) - env.now))
+        if (up := node.up()) > env.now:
+            yield env.timeout(up - env.now)
+        if (there := node.weights(version)) > env.now:
+            yield env.timeout(there - env.now)
         seconds, fails = self._run.draw(update, group) + self._run.costs.actor_extra, node.fails
         whole = env.now + seconds <= fails
         yield env.timeout(seconds if whole else max(0.0, fails - env.now))
         self._run.told.played_s += seconds if whole else 0.0
         self._out -= 1
         back.put((group, asking, whole))
-        yield env.timeout(0.0 if whole else self._run.costs.recover)
+        if not whole:
+            yield env.timeout(self._run.costs.recover)
         self._idle.put(actor)
 
 
