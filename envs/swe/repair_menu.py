@@ -235,11 +235,14 @@ class RepairMenuEnv(gymnasium.Env[Observation, int]):
     # ---- menu and observation
 
     def _bases(self) -> list[int]:
-        """How many edits lead to each workspace with a menu: the start, and where fewer tests fail than so far."""
-        bases, least = [0], len(self.failing)
-        for n in range(1, len(self.state.stack) + 1):
-            failing = self._failing_at(self.state.stack[:n])
-            if failing is not None and failing < least:
+        """How many edits lead to each workspace with a menu: the start, and where fewer tests fail than so far.
+
+        Not where that became known later, by another way there: the edits above it are placed by an earlier text.
+        """
+        bases, least, stack = [0], len(self.failing), self.state.stack
+        for n in range(1, len(stack) + 1):
+            failing = self._failing_at(stack[:n])
+            if failing is not None and failing < least and all(above.base >= n for above in stack[n:]):
                 bases.append(n)
                 least = failing
         return bases

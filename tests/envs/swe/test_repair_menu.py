@@ -162,6 +162,18 @@ def test_ways_that_know_the_same_meet_in_one_state(two_bugs: RepairMenuEnv) -> N
     assert two_bugs.workspace.id == start
 
 
+def test_what_is_learnt_later_of_a_state_below_moves_no_edit(two_bugs: RepairMenuEnv) -> None:
+    two_bugs.reset(seed=0)
+    do(two_bugs, LOW, NEVER_RUN, "run")
+    shown = two_bugs.menu().texts
+    below = two_bugs.bench.workspaces.at(two_bugs.state.stack[:1]).id
+    known = two_bugs.state.known[two_bugs.workspace.id].failing
+    two_bugs.state = two_bugs.state.learned(below, failing=known)  # as after taking NEVER_RUN back by another edit
+    assert two_bugs.menu().texts == shown
+    do(two_bugs, SUM)
+    assert [applied.base for applied in two_bugs.state.stack] == [0, 0, 2]
+
+
 def test_the_workspace_id_is_the_sandbox_s(two_bugs: RepairMenuEnv, overlay: Backend) -> None:
     two_bugs.reset(seed=0)
     with overlay.open(two_bugs.bench.spec) as sandbox:
