@@ -7,10 +7,11 @@ runs that were measured, then the cluster grows, and with it the work of an upda
 then with each thing that the design has against waiting. What holds up a cluster first is found by taking away one
 cost after the other: that whose absence helps the most.
 
-Left out: contention in the network beyond one's own link (the tree in which weights spread has all links to itself);
-Ray's head, which places actors once and is not asked for calls; the slow first update; imports and layers that a node
-fetches once; nodes of unequal speed; memory; that two threads of one Python process share its interpreter, so that
-updates slow down the handing out of groups; and that a policy which acts behind learns less from an episode.
+Left out: groups longer than the longest that was measured; contention in the network beyond one's own link (the tree in
+which weights spread has all links to itself); Ray's head, which places actors once and is not asked for calls; the slow
+first update; imports and layers that a node fetches once; nodes of unequal speed; memory; that two threads of one
+Python process share its interpreter, so that updates slow down the handing out of groups; and that a policy which acts
+behind learns less from an episode.
 """
 
 from __future__ import annotations

@@ -233,6 +233,6 @@ def drawn_from(measured: Sequence[float], seed: int) -> Draw:
     """Groups of measured lengths, drawn with replacement; the same ones whatever the layout."""
 
     def draw(update: int, group: int) -> float:
-        return measured[random.Random(f"{seed}/{update}/{group}").randrange(len(measured))]
+        return measured[hash((seed, update, group)) % len(measured)]  # of integers: the same in every process
 
     return draw
