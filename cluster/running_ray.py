@@ -103,6 +103,8 @@ def _probe(address: str) -> None:
 
 
 def _refused(address: str, said: str) -> str:
+    if address == "auto" and "Could not find any running Ray" in said:
+        return "cluster.address auto: this machine is part of no Ray cluster; start one, or give HOST:PORT of a head"
     return (
         f"cluster.address {address}: not let in: {said}; the cluster's token belongs in RAY_AUTH_TOKEN_PATH (a file) "
         "or RAY_AUTH_TOKEN"

@@ -1,6 +1,7 @@
 """A run on several learners as a person starts it: it is the run that one learner makes, whatever happens to one."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from refork.cluster.checkpoint import read
 from refork.cluster.checkpoint_folder import committed, find
 from refork.cluster.reaper import holders
+from refork.replay.store import TrajectoryStore
 
 from tests.scripts.commands import refork, rows, run_folder, start, wait_for_checkpoint, wait_for_row
 
@@ -63,6 +65,22 @@ def test_two_learners_with_an_actor_each_make_the_same_run(pair: Path, tmp_path:
     done = refork(tmp_path, "train", *CHAIN, *TWO, "--rollout.actors", "2")
     assert done.returncode == 0, done.stderr
     assert rows(run_folder(tmp_path)) == rows(pair)
+
+
+@pytest.mark.ray
+def test_one_learner_goes_on_from_the_checkpoint_of_two(pair: Path, tmp_path: Path) -> None:
+    """The same tasks in the same order, the same numbers up to the order of additions."""
+    run = tmp_path / "runs" / pair.name
+    shutil.copytree(pair, run)
+    shutil.rmtree(run / "checkpoints" / "step-00000060")
+    done = refork(tmp_path, "train", str(run), "--resume", "--cluster.learners", "1")
+    assert done.returncode == 0, done.stderr
+    assert [row["step"] for row in rows(run)] == list(range(1, 61))
+    for left, right in zip(rows(pair)[50:], rows(run)[50:], strict=True):
+        assert left == pytest.approx(right, abs=1e-3)
+    for update in range(50, 60):
+        played = [[(g.task, g.episode) for g in TrajectoryStore(r / "trajectories").read(update)] for r in (pair, run)]
+        assert played[0] == played[1]
 
 
 @pytest.mark.ray
