@@ -48,7 +48,8 @@ def train_on_learners(job: JobConfig, folder: RunPaths, display: Display, resume
                     break
                 if isinstance(cause, BadInput | InfraFailure) or lost == RESTARTS:
                     raise cause if isinstance(cause, BadInput) else InfraFailure(str(cause)) from cause
-                log.warning("a learner was lost (%s); going on from the newest checkpoint", cause)
+                said = str(cause).splitlines()[0]
+                log.warning("a learner was lost (%s); going on from the newest checkpoint", said)
                 resume = True
     finally:
         cluster.stop()
@@ -58,6 +59,9 @@ def train_on_learners(job: JobConfig, folder: RunPaths, display: Display, resume
 
 def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseException | None:
     """All learners to the end of the job; why not, if not."""
+    from refork.cluster.local_ray import ray
+
+    # isort: split
     from ray.train import RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -74,7 +78,7 @@ def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseExcep
     except WorkerGroupError as error:
         causes = list(error.worker_failures.values())
         return next((c for c in causes if isinstance(c, BadInput | InfraFailure)), causes[0])
-    except TrainingFailedError as error:
+    except (TrainingFailedError, ray.exceptions.RayActorError) as error:  # or what leads the learners was lost itself
         return error
     except KeyboardInterrupt:
         _commit(folder, fitted)
@@ -105,7 +109,7 @@ def _commit(folder: Path, fitted: Future[Any]) -> None:
         return not fitted.done() and time.monotonic() < deadline
 
     if not ask_to_commit(folder, wait) and not fitted.done():
-        log.warning("the learners did not save within %.0f s; the newest checkpoint is whole", GRACE_S)
+        log.warning("the learners did not save within %.0f s; what was committed before is whole", GRACE_S)
 
 
 def _learn(config: Mapping[str, Any]) -> None:

@@ -148,7 +148,7 @@ def _in_service(clear: Callable[[Service], int]) -> int:
     except UnsupportedHost:
         return 0
     except InfraFailure as failure:
-        log.warning("sandboxes of dead runs were not ended in the e2b service: %s", failure)
+        log.warning("the e2b service cannot be asked for what dead runs left there: %.200s", failure)
         return 0
 
 

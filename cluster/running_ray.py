@@ -57,7 +57,7 @@ class JoinedRay:
             with keeping_sigterm():
                 ray.init(address=address, configure_logging=False, log_to_driver=False)
         except (ray.exceptions.AuthenticationError, ConnectionError) as error:
-            raise BadInput(_refused(address, str(error).splitlines()[0])) from error
+            raise BadInput(_refused(address, str(error).splitlines()[0].split(". ")[0])) from error
         except RuntimeError as error:
             said = " ".join(str(error).split())
             if "ersion mismatch" not in said:
@@ -90,12 +90,17 @@ def open_ray(address: str, need: Need) -> RunningRay:
 def _probe(address: str) -> None:
     """Does anything listen there? Raises BadInput."""
     host, _, port = address.rpartition(":")
-    if not host:
+    if address == "auto":
         return
+    if not host or "/" in host or not port.isdecimal():
+        raise BadInput(
+            f"cluster.address {address}: is neither local, auto nor HOST:PORT of a head; what has an http:// address "
+            "is a job server: use `refork launch`"
+        )
     try:
         with contextlib.closing(socket.create_connection((host, int(port)), timeout=_PROBE_S)):
             return
-    except (OSError, ValueError, OverflowError) as error:
+    except (OSError, OverflowError) as error:
         raise BadInput(
             f"cluster.address {address}: nothing answers there ({error}); is the cluster up, and is this the port of "
             "its head (6379 as a rule)?"

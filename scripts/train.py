@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from refork.cluster.checkpoint_folder import committed
 from refork.cluster.resources import check_room
 from refork.cluster.retention import check_retention
 from refork.cluster.run_folder import RunFolder, create, saved_job
@@ -90,14 +91,22 @@ def _run(
         with writing(storage, folder.path):
             totals = _run_in(folder, config, parts, display, resume)
     except (KeyboardInterrupt, InfraFailure):
-        again = shlex.join(["refork", "train", str(folder.path), "--resume", *(resumed_with or ())])
-        if storage:
-            print(f"on another machine: refork train {storage.below(folder.path.name).url} --resume", file=sys.stderr)
-        print(f"to go on: {again}", file=sys.stderr)  # a resumed run's own overrides are not in its job file
+        _say_how_to_go_on(folder, storage, resumed_with or ())
         raise
     episodes = f"{totals['trajectories']:.0f} episodes, " if totals["trajectories"] else ""  # none in a log
     print(f"done: {episodes}{totals['steps']:.0f} steps; {folder.path}")
     return 0
+
+
+def _say_how_to_go_on(folder: RunFolder, storage: Storage | None, resumed_with: Sequence[str]) -> None:
+    """With the overrides of a resumed run, which are not in its job file."""
+    if not committed(folder.checkpoints):
+        print("nothing was committed yet: start it again", file=sys.stderr)
+        return
+    if storage:
+        print(f"on another machine: refork train {storage.below(folder.path.name).url} --resume", file=sys.stderr)
+    again = shlex.join(["refork", "train", str(folder.path), "--resume", *resumed_with])
+    print(f"to go on: {again}", file=sys.stderr)
 
 
 def _run_in(folder: RunFolder, config: JobConfig, parts: Any, display: Any, resume: bool) -> dict[str, float]:

@@ -66,9 +66,17 @@ def test_an_address_where_nothing_listens_is_said_at_once() -> None:
         JoinedRay.join(f"127.0.0.1:{port}", Need(1))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:port", "127.0.0.1:99999999"])
-def test_what_is_no_address_is_said(address: str) -> None:
-    with pytest.raises(BadInput, match="nothing answers there"):
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1:99999999", "nothing answers there"),
+        ("127.0.0.1:port", "is neither local, auto nor HOST:PORT"),
+        ("nonsense", "is neither local, auto nor HOST:PORT"),
+        ("http://127.0.0.1:8265", "is a job server: use `refork launch`"),
+    ],
+)
+def test_what_is_no_address_is_said(address: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
         JoinedRay.join(address, Need(1))
 
 

@@ -47,10 +47,12 @@ def test_two_learners_make_the_run_of_one(alone: Path, pair: Path) -> None:
 
 
 @pytest.mark.ray
-def test_a_killed_learner_costs_nothing_and_nothing_is_there_twice(pair: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["RayTrainWorker", "TrainController"])
+def test_a_killed_learner_costs_nothing_and_nothing_is_there_twice(pair: Path, tmp_path: Path, victim: str) -> None:
+    """Nor does what leads them."""
     process = start(tmp_path, "train", *CHAIN, *TWO)
     run = wait_for_checkpoint(tmp_path, process)
-    os.kill(_learner(process.pid), signal.SIGKILL)
+    os.kill(_named(victim, process.pid), signal.SIGKILL)
     _, told = process.communicate(timeout=180)
     assert process.returncode == 0, told
     assert "a learner was lost" in told
@@ -119,17 +121,17 @@ def test_what_cannot_be_is_said_before_the_start(more: tuple[str, ...], said: st
     assert not (tmp_path / "runs").exists()
 
 
-def _learner(driver: int) -> int:
-    """A learner of that run: the newest process that Ray calls so."""
+def _named(title: str, driver: int) -> int:
+    """The newest process of that run that Ray calls so."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             name = (path / "cmdline").read_bytes().decode()
         except OSError:
             continue
-        if "RayTrainWorker" in name and _descends(int(path.name), driver):
+        if title in name and _descends(int(path.name), driver):
             found.append(int(path.name))
-    assert found, "no learner is running"
+    assert found, f"no {title} is running"
     return max(found)
 
 

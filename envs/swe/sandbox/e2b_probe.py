@@ -20,7 +20,12 @@ def probe() -> list[Finding]:
     if not os.environ.get("E2B_API_KEY"):
         return [
             package,
-            Finding("e2b key", False, "E2B_API_KEY is not set", "set it, and E2B_DOMAIN for your own cluster"),
+            Finding(
+                "e2b key",
+                False,
+                "E2B_API_KEY is not set",
+                "set it, and E2B_API_URL and E2B_SANDBOX_URL (or E2B_DOMAIN) for your own cluster",
+            ),
         ]
     return [package, Finding("e2b key", True, "set"), _service()]
 
