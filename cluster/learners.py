@@ -37,6 +37,10 @@ GRACE_S = 20.0
 """Seconds in which the first learner must have committed when the run is told to end."""
 
 
+class LeaderLost(Exception):
+    """Ray Train's controller died: what its learners had set aside is only free again when this process leaves Ray."""
+
+
 def train_on_learners(job: JobConfig, folder: RunPaths, display: Display, resume: bool = False) -> dict[str, float]:
     """Run the job in `folder` to its end; returns the totals. Raises BadInput, InfraFailure."""
     cluster = open_ray(job.cluster.address, need_of(job))
@@ -51,6 +55,9 @@ def train_on_learners(job: JobConfig, folder: RunPaths, display: Display, resume
                 said = str(cause).splitlines()[0]
                 log.warning("a learner was lost (%s); going on from the newest checkpoint", said)
                 resume = True
+                if isinstance(cause, LeaderLost):
+                    cluster.stop()
+                    cluster = open_ray(job.cluster.address, need_of(job))
     finally:
         cluster.stop()
     last = read_metrics(folder.path / "metrics.jsonl")[-1]
@@ -78,8 +85,10 @@ def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseExcep
     except WorkerGroupError as error:
         causes = list(error.worker_failures.values())
         return next((c for c in causes if isinstance(c, BadInput | InfraFailure)), causes[0])
-    except (TrainingFailedError, ray.exceptions.RayActorError) as error:  # or what leads the learners was lost itself
+    except TrainingFailedError as error:
         return error
+    except ray.exceptions.RayActorError as error:
+        return LeaderLost(f"what leads them {str(error).splitlines()[0].removeprefix('The actor ')}")
     except KeyboardInterrupt:
         _commit(folder, fitted)
         raise
