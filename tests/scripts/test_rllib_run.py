@@ -80,6 +80,7 @@ def test_a_log_is_cloned(tmp_path: Path) -> None:
     found = refork(tmp_path, "train", str(job))
     assert found.returncode == 0, found.stderr
     first, second = rows(run_folder(tmp_path))
-    assert second["learners/default_policy/policy_loss"] < first["learners/default_policy/policy_loss"] < 2.1
+    losses = [row["learners/default_policy/policy_loss"] for row in (first, second)]
+    assert max(losses) < 1.5  # of one batch; that of the uniform policy is log 8 = 2.08
     assert second["validation/true_value"] > -0.65  # uniform play comes to -0.68
     assert (run_folder(tmp_path) / "trajectories" / "log.parquet").exists()
