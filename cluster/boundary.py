@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from refork.cluster.checkpoint_folder import step_of
 from refork.cluster.checkpoints import RunCheckpoints
 from refork.trainers.loop import Checkpointer, Loop
 
@@ -51,7 +52,7 @@ class Boundary:
 
     def _is_saved(self, step: int) -> bool:
         newest = self._store.newest()
-        return newest is not None and int(newest.name[len("step-") :].split(".")[0]) >= step
+        return newest is not None and step_of(newest.name) >= step
 
 
 class Watch:
@@ -59,7 +60,7 @@ class Watch:
 
     INTERVAL_S = 0.2
 
-    def __init__(self, folder: Path, boundary: Boundary, warned: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, folder: Path, boundary: Boundary, warned: Callable[[], bool]) -> None:
         """`warned`: was there new word of a host's end since it was asked last?"""
         self._stop, self._boundary, self._warned = folder / STOP, boundary, warned
         self._stop.unlink(missing_ok=True)

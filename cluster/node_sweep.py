@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from refork.cluster.local_ray import ray
 from refork.cluster.reaper import sweep
 
 log = logging.getLogger("refork.reaper")
+
+PATIENCE_S = 60.0
+"""Seconds in which the nodes of a cluster must have been cleared."""
 
 
 def begin_sweeps() -> dict[str, Any]:
@@ -25,14 +27,12 @@ def begin_sweeps() -> dict[str, Any]:
     return swept
 
 
-def sweep_nodes(patience_s: float = 60.0) -> dict[str, Mapping[str, int]]:
-    """What was removed, by node and kind; a node that does not answer in time is warned of and left out."""
+def sweep_nodes() -> None:
+    """To their end; a node that does not answer in time is warned of."""
     begun = begin_sweeps()
-    ray.wait(list(begun.values()), num_returns=len(begun), timeout=patience_s)
-    found = {}
+    ray.wait(list(begun.values()), num_returns=len(begun), timeout=PATIENCE_S)
     for node, ref in begun.items():
         try:
-            found[node] = ray.get(ref, timeout=0)
+            ray.get(ref, timeout=0)
         except ray.exceptions.RayError as error:
             log.warning("node %s was not cleared of what dead runs left: %s", node[:8], str(error).splitlines()[0])
-    return found

@@ -211,7 +211,7 @@ def _message(
     path = prefix + tuple(str(part) for part in first["loc"])
     of_section = first["type"] == "value_error" and isinstance(first["input"], dict)  # its message names the keys
     named = (flag for key, flag in flags.items() if path[: len(key)] == key[: len(path)] and not of_section)
-    where = next(named, f"{file}: {'.'.join(path)}")
+    where = next(named, f"{file}: {'.'.join(path)}" if path else file)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         return f"{where}: unknown key; {nearest_key(path, kind)}{more}"

@@ -204,7 +204,15 @@ class JobConfig(Config):
     checkpoint: CheckpointConfig = CheckpointConfig()
 
     @model_validator(mode="after")
-    def _check_staleness(self) -> Self:
+    def _check_placing(self) -> Self:
+        """What would have no effect is refused."""
+        rollout = self.rollout
+        placed = rollout.max_staleness or rollout.cpus != 1 or rollout.resources or self.cluster.address != "local"
+        if self.trainer.runs_in == "rllib" and placed:
+            raise ValueError(
+                "rollout.max_staleness, rollout.cpus, rollout.resources and cluster.address: RLlib places and plays by "
+                "itself, on this machine; leave them out"
+            )
         if self.rollout.max_staleness and self.trainer.learns_from == "logs":
             raise ValueError(
                 "rollout.max_staleness: nothing is played ahead of a trainer that learns from a log; leave it out"

@@ -103,3 +103,17 @@ def test_a_trainer_is_not_given_an_agent_it_cannot_train() -> None:
     job = JobConfig.model_validate({"trainer": {"kind": "pmd"}, "agent": {"kind": "edit_scorer"}})
     with pytest.raises(ValueError, match=r"agent\.kind 'edit_scorer': trainer pmd trains cross_graph"):
         make_trainer(job, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"cluster": {"address": "auto"}}, {"rollout": {"max_staleness": 1}}, {"rollout": {"resources": {"sandbox": 1.0}}}],
+)
+def test_what_rllib_would_ignore_is_refused(section: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="RLlib places and plays by itself, on this machine"):
+        JobConfig.model_validate({"trainer": {"kind": "rllib"}, **section})
+
+
+def test_nothing_is_played_ahead_of_a_log() -> None:
+    with pytest.raises(ValueError, match=r"rollout\.max_staleness: nothing is played ahead"):
+        JobConfig.model_validate({"trainer": {"kind": "cql"}, "rollout": {"max_staleness": 1}})

@@ -13,8 +13,8 @@ from refork.envs.swe.sandbox.base import TMP, WORKSPACE
 ROOTS = (WORKSPACE, TMP)
 MACHINES = ("x86_64", "aarch64")
 """Architectures of daemons that a seccomp filter is known for."""
-_PACKAGE = "refork.envs.swe.sandbox"
-_MODULES = (
+PACKAGE = "refork.envs.swe.sandbox"
+SUPERVISOR = (
     "linux",
     "trees",
     "warm",
@@ -27,6 +27,7 @@ _MODULES = (
     "supervisor_warm",
     "supervisor",
 )
+"""The modules, of the package `PACKAGE`, that the supervisor inside is made of."""
 BOOT = f"""
 import sys
 full_path = [p for p in sys.path if p]
@@ -62,9 +63,9 @@ exit 3
 
 def sources() -> bytes:
     """The supervisor's modules, as the boot code reads them."""
-    parts = _PACKAGE.split(".")
+    parts = PACKAGE.split(".")
     packages = [(".".join(parts[: i + 1]), None) for i in range(len(parts))]
-    modules = [(f"{_PACKAGE}.{name}", _source(f"{_PACKAGE}.{name}")) for name in _MODULES]
+    modules = [(f"{PACKAGE}.{name}", _source(f"{PACKAGE}.{name}")) for name in SUPERVISOR]
     data = json.dumps([*packages, *modules]).encode()
     return struct.pack(">I", len(data)) + data
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from refork.envs.forkable import InfraFailure
 from refork.envs.swe.sandbox.base import SANDBOX_UID, VOLATILE
-from refork.envs.swe.sandbox.docker_boot import MACHINES
+from refork.envs.swe.sandbox.docker_boot import MACHINES, PACKAGE, SUPERVISOR
 from refork.envs.swe.sandbox.e2b_inside import FOLDER, MARK, ROOTS
 from refork.envs.swe.sandbox.manifest import digest_tree, normal_mode
 from refork.envs.swe.sandbox.seccomp import filter_program
@@ -24,21 +24,7 @@ from refork.envs.swe.sandbox.seccomp import filter_program
 ARCHIVE = f"{FOLDER}.tar.gz"
 INLINE_BYTES = 90_000
 """A longer request goes as a file: the kernel takes 128 KiB in one argument."""
-_PACKAGE = "refork.envs.swe.sandbox"
-_MODULES = (
-    "linux",
-    "trees",
-    "warm",
-    "wire",
-    "supervisor_tree",
-    "supervisor_files",
-    "supervisor_ipc",
-    "supervisor_exec",
-    "supervisor_watch",
-    "supervisor_warm",
-    "supervisor",
-    "e2b_inside",
-)
+_MODULES = (*SUPERVISOR, "e2b_inside")
 _FIND_PYTHON = (
     "for p in python3 python /usr/local/bin/python3 /usr/bin/python3; do "
     "\"$p\" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && break; p=; done; "
@@ -50,7 +36,7 @@ PREPARE = (
     'command -v python >/dev/null || ln -s "$(command -v "$p")" /opt/bin/python'
 )
 """Shell command that makes a machine ready once ARCHIVE is there."""
-_ENTRY = f"import sys; sys.path.insert(0, '{FOLDER}/lib'); from {_PACKAGE}.e2b_inside import main; main()"
+_ENTRY = f"import sys; sys.path.insert(0, '{FOLDER}/lib'); from {PACKAGE}.e2b_inside import main; main()"
 
 
 def ask_command(argument: str) -> str:
@@ -97,7 +83,7 @@ def write_archive(target: IO[bytes], base: Path, python_env: Path | None) -> Non
 
 def _own_files() -> Iterable[tuple[str, bytes]]:
     yield "config.json", json.dumps(_config()).encode()
-    parts = _PACKAGE.split(".")
+    parts = PACKAGE.split(".")
     for depth in range(len(parts)):
         yield f"lib/{'/'.join(parts[: depth + 1])}/__init__.py", b""
     for name in _MODULES:
@@ -110,9 +96,9 @@ def _config() -> dict[str, Any]:
 
 
 def _source(name: str) -> str:
-    found = importlib.util.find_spec(f"{_PACKAGE}.{name}")
+    found = importlib.util.find_spec(f"{PACKAGE}.{name}")
     if found is None or found.origin is None:
-        raise InfraFailure(f"the source of {_PACKAGE}.{name} is not installed")
+        raise InfraFailure(f"the source of {PACKAGE}.{name} is not installed")
     return Path(found.origin).read_text()
 
 
