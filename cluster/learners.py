@@ -11,8 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -72,16 +71,19 @@ def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseExcep
     from ray.train import RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    trainer = TorchTrainer(
+    class Trainer(TorchTrainer):
+        def _register_sigint_handler(self, controller: object) -> None:
+            """Ctrl+C stays ours: Ray Train's would end the learners before they have committed."""
+
+    trainer = Trainer(
         _learn,
         train_loop_config={"job": job.model_dump(mode="json"), "folder": str(folder.absolute()), "resume": resume},
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(num_workers=job.cluster.learners, resources_per_worker={"CPU": 1}),
         run_config=RunConfig(storage_path=str(scratch / "train")),
     )
-    fitted = _in_thread(trainer.fit)
     try:
-        fitted.result()
+        trainer.fit()  # here and in no thread: one that still waits for Ray when we leave it can crash the process
     except WorkerGroupError as error:
         causes = list(error.worker_failures.values())
         return next((c for c in causes if isinstance(c, BadInput | InfraFailure)), causes[0])
@@ -90,34 +92,20 @@ def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseExcep
     except ray.exceptions.RayActorError as error:
         return LeaderLost(f"what leads them {str(error).splitlines()[0].removeprefix('The actor ')}")
     except KeyboardInterrupt:
-        _commit(folder, fitted)
+        _commit(folder)
         raise
     return None
 
 
-def _in_thread(act: Callable[[], Any]) -> Future[Any]:
-    """Ray Train takes Ctrl+C for itself when it has the main thread."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(act())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
-
-
-def _commit(folder: Path, fitted: Future[Any]) -> None:
+def _commit(folder: Path) -> None:
     """Have the learners commit before they are ended."""
     deadline = time.monotonic() + GRACE_S
 
     def wait() -> bool:
         time.sleep(0.05)
-        return not fitted.done() and time.monotonic() < deadline
+        return time.monotonic() < deadline
 
-    if not ask_to_commit(folder, wait) and not fitted.done():
+    if not ask_to_commit(folder, wait):
         log.warning("the learners did not save within %.0f s; what was committed before is whole", GRACE_S)
 
 

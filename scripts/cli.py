@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import FrameType
+from typing import NoReturn
 
 from cyclopts import App, CycloptsError, UnknownOptionError
 from refork.envs.forkable import BadInput, InfraFailure
@@ -59,6 +63,23 @@ data.command("refork.scripts.data:cohort", help="Write a synthetic cohort table 
 app.command(data)
 
 
+def command() -> NoReturn:
+    """The installed `refork`: as `main`, and what Ray's native threads do at the very end cannot cost the exit code.
+
+    They outlive `ray.shutdown` and now and then crash while the interpreter is torn down, so after Ray it is not: the
+    process ends as one of `multiprocessing` does, with threads joined, exit functions run and output written.
+    """
+    code = main()
+    if "ray" not in sys.modules:
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(BrokenPipeError):
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    os._exit(code)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command of `refork`."""
     return run_app(app, arguments)
@@ -105,4 +126,4 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command()

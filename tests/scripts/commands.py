@@ -19,9 +19,9 @@ SMALL = ("chain_small", "--trainer.updates", "6", "--checkpoint.every", "2")
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """As a new user's: no key, nothing kept from before."""
-    own = {"HOME": str(folder), "REFORK_HOME": str(folder / ".refork"), "COLUMNS": "120", **more}
-    return {k: v for k, v in os.environ.items() if not k.startswith(("WANDB", "RAY_", "REFORK"))} | own
+    """As a new user's: no key, nothing kept from before. A native crash says where it was."""
+    own = {"HOME": str(folder), "REFORK_HOME": str(folder / ".refork"), "COLUMNS": "120", "PYTHONFAULTHANDLER": "1"}
+    return {k: v for k, v in os.environ.items() if not k.startswith(("WANDB", "RAY_", "REFORK"))} | own | more
 
 
 def refork(folder: Path, *arguments: str, timeout_s: float = 120, **more: str) -> subprocess.CompletedProcess[str]:
