@@ -56,6 +56,8 @@ class Veto:
     recommended: Dose
     action: Dose
     reason: str
+    about: Mapping[str, str | float]
+    """Whose decision it was and when, as the caller names it; {} if it does not."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: what of the situation was no number is null."""
@@ -95,15 +97,20 @@ class GuardedPolicy:
         self._first = first
 
     def act(
-        self, history: Sequence[Any] | np.ndarray, logged: Dose | None = None, allowed: np.ndarray | None = None
+        self,
+        history: Sequence[Any] | np.ndarray,
+        logged: Dose | None = None,
+        allowed: np.ndarray | None = None,
+        about: Mapping[str, str | float] | None = None,
     ) -> Decision:
         """Decide in the last of the observations of `history` (the policies here look at no more).
 
         An observation is what its columns hold, in the order of the log's, or {column: value}; None and what is left
         out are missing.
         `logged`: what the clinician ordered, if it is known: it is the fallback then. `allowed` (A,): actions that can
-        be taken. Raises BadInput for an empty history, an observation of another shape, a `logged` that is no action,
-        and where `logged` is needed to fall back to: for values that are not numbers, or when nothing else is left.
+        be taken. `about`: what a veto's line in the log should name, e.g. {"patient": "p17", "time": 8.0}.
+        Raises BadInput for an empty history, an observation of another shape, a `logged` that is no action, and where
+        `logged` is needed to fall back to: for values that are not numbers, or when nothing else is left.
         """
         situation = self._situation(history, allowed)
         logged = None if logged is None else self._order(logged)
@@ -111,7 +118,8 @@ class GuardedPolicy:
         if (missing := self._missing(situation)) is not None:
             if logged is None:
                 raise BadInput(f"{missing}; give the clinician's order as `logged`, or a complete observation")
-            return self._veto(number, situation, logged, logged, f"no recommendation: {missing}; the clinician's order")
+            text = f"no recommendation: {missing}; the clinician's order"
+            return self._veto(Veto(number, _shown(situation), logged, logged, text, dict(about or {})))
         recommended = self._likeliest(self.policy, situation)[0]
         found = (check.why_not(situation, np.asarray(recommended)) for check in self.guard)
         reasons = [why for why in found if why is not None]
@@ -121,7 +129,7 @@ class GuardedPolicy:
             )
         action, whose = self._instead(situation, logged)
         text = f"{self._named(recommended)} vetoed: {'; '.join(reasons)}; {whose} {self._named(action)} instead"
-        return self._veto(number, situation, recommended, action, text)
+        return self._veto(Veto(number, _shown(situation), recommended, action, text, dict(about or {})))
 
     def _situation(self, history: Sequence[Any] | np.ndarray, allowed: np.ndarray | None) -> Situation:
         if not len(history):
@@ -214,9 +222,12 @@ class GuardedPolicy:
         name = self.spec.action.names[0] if self.spec.action.names else "action"
         return f"{name} {action if isinstance(action, int) else ', '.join(f'{dose:.4g}' for dose in action)}"
 
-    def _veto(self, number: int, situation: Situation, recommended: Dose, action: Dose, reason: str) -> Decision:
-        seen = situation.features if len(situation.features) else situation.observation
-        veto = Veto(number, [float(x) for x in seen], recommended, action, reason)
+    def _veto(self, veto: Veto) -> Decision:
         self.vetoes.append(veto)
         self._on_veto(veto)
-        return Decision(action, reason, True, recommended)
+        return Decision(veto.action, veto.reason, True, veto.recommended)
+
+
+def _shown(situation: Situation) -> list[float]:
+    """Its named columns; of a bare state its number."""
+    return [float(x) for x in (situation.features if len(situation.features) else situation.observation)]

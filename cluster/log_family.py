@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from refork.cluster.collector import GroupCollector
 from refork.cluster.family import Contest
 from refork.cluster.log_judgement import LogEvaluator, judge_log
 from refork.cluster.log_report import LogReport
-from refork.cluster.log_source import NOTE, LogSource, check_noted, check_same_log
+from refork.cluster.log_source import NOTE, SPLITS, LogSource, check_noted, check_same_log
 from refork.envs.forkable import BadInput
 from refork.envs.swe.tasks import Split
+from refork.replay.data_card import few_held_out
 from refork.replay.player import GroupRequest
 from refork.replay.transitions import LoggedExperience, digest
 from refork.trainers.config import JobConfig
@@ -40,8 +42,12 @@ class LogFamily:
 
     def names(self, split: Split) -> list[str]:
         """One "task" a part of the log, unless it is empty. Raises BadInput when there is nothing to train on."""
+        source = self.source
         if split == "train":
-            self.source.check_learnable()
+            source.check_learnable()
+            share = source.options.fractions[SPLITS.index("held_out")]
+            if few := few_held_out(source.log.episodes, len(source.splits["held_out"]), share):
+                warnings.warn(few, stacklevel=2)
         return [split] if len(self.source.splits[split]) else []
 
     def store(self, folder: Path) -> LogNote:

@@ -10,10 +10,10 @@ import numpy as np
 from refork.agents.log_policy import LogPolicy
 from refork.cluster.family import Contest
 from refork.cluster.log_contestants import log_contestants
-from refork.cluster.log_judging import Part, judge_policies, logged_violations, part_of
+from refork.cluster.log_judging import Part, judge_policies, limit_name, logged_violations, part_of
 from refork.cluster.log_report import Judged, LogReport
 from refork.cluster.log_source import LogSource
-from refork.envs.log_spec import Limit, Truth
+from refork.envs.log_spec import Act, Limit, Truth, WatchesLimits
 from refork.replay.ope.estimate import combined, observed_return
 from refork.trainers import fqe
 from refork.trainers.config import JobConfig
@@ -59,10 +59,13 @@ def judge_log(source: LogSource, job: JobConfig, contest: Contest) -> LogReport:
     contestants = list(log_contestants(source, job.trainer.seeds, contest))  # type: ignore[attr-defined]
     limits = _limits(source, job)
     found = judge_policies(source, part, [c.act for c in contestants], limits, contest.say)
-    simulator, judged = source.simulator, []
+    judged = []
     for who, own in zip(contestants, found, strict=True):
-        truth = None if simulator is None else simulator.truth(who.act)
-        judged.append(Judged(who.name, who.seed, truth, own.estimates, own.models, own.practice, own.violations, {}))
+        truth = None if source.simulator is None else source.simulator.truth(who.act)
+        led = _true_violations(source, who.act, limits)
+        judged.append(
+            Judged(who.name, who.seed, truth, own.estimates, own.models, own.practice, own.violations, led, {})
+        )
     trained = [row for row in judged if row.seed is not None]
     several = len(trained) > 1
     first, others = (_together(trained), judged) if several else (judged[0], judged[1:])
@@ -74,13 +77,22 @@ def _limits(source: LogSource, job: JobConfig) -> list[Limit]:
     return [limit for limit, _budget in limits_of(source.shape, getattr(job.trainer, "safety", None))]
 
 
+def _true_violations(source: LogSource, act: Act, limits: Sequence[Limit]) -> dict[str, Truth]:
+    if not limits or not isinstance(source.simulator, WatchesLimits):
+        return {}
+    found = source.simulator.violating_steps(act, limits)
+    return {limit_name(limit): truth for limit, truth in zip(limits, found, strict=True)}
+
+
 def _observed(source: LogSource, part: Part, limits: Sequence[Limit]) -> Judged:
     """Who acted: the mean return of the part, with its true value where a simulator wrote the log."""
-    truth = None
+    truth, led = None, {}
     if source.simulator is not None and source.env.tasks is None:
-        truth = source.simulator.behaviour_truth(source.options.behaviour or source.simulator.behaviours[0])
+        behaviour = source.options.behaviour or source.simulator.behaviours[0]
+        truth, act = source.simulator.behaviour_truth(behaviour), source.simulator.policy(behaviour)
+        led = {} if act is None else _true_violations(source, act, limits)
     observed, violations = observed_return(part.log, part.gamma), logged_violations(part, limits)
-    return Judged("logged", None, truth, (observed,), {}, None, violations, {})
+    return Judged("logged", None, truth, (observed,), {}, None, violations, led, {})
 
 
 def _together(trained: Sequence[Judged]) -> Judged:
@@ -91,10 +103,15 @@ def _together(trained: Sequence[Judged]) -> Judged:
         if all(e.value is not None for e in own):
             by_seed[own[0].estimator] = tuple(float(e.value) for e in own if e.value is not None)
     truths = [row.truth for row in trained if row.truth is not None]
-    truth = None
+    truth = _mean_truth(truths) if truths else None
     if truths:
-        low, value, high = (float(np.mean([getattr(t, name) for t in truths])) for name in ("low", "value", "high"))
-        truth = Truth(value, truths[0].exact, low, high)
         by_seed["truth"] = tuple(t.value for t in truths)
     violations = {limit: combined([row.violations[limit] for row in trained]) for limit in trained[0].violations}
-    return Judged("trained, all seeds", None, truth, tuple(estimates), {}, None, violations, by_seed)
+    led = {limit: _mean_truth([row.true_violations[limit] for row in trained]) for limit in trained[0].true_violations}
+    return Judged("trained, all seeds", None, truth, tuple(estimates), {}, None, violations, led, by_seed)
+
+
+def _mean_truth(truths: Sequence[Truth]) -> Truth:
+    """Over policies judged on the same patients: their intervals do not shrink together."""
+    low, value, high = (float(np.mean([getattr(t, name) for t in truths])) for name in ("low", "value", "high"))
+    return Truth(value, truths[0].exact, low, high)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from refork.cluster.log_doses import maker_names
-from refork.cluster.log_words import policies, value_text
+from refork.cluster.log_words import policies, truth_text, value_text
 from refork.replay.ope.calibration import Calibration
 from refork.replay.support import DoseBin
 from rich.table import Table
@@ -124,10 +124,11 @@ def violation_tables(report: LogReport) -> list[Table]:
     rows = [row for row in policies(report) if row.violations]
     if not rows:
         return []
-    names = list(rows[0].violations)
+    names, known = list(rows[0].violations), list(rows[0].true_violations)
     title = "Steps an episode beyond a safety limit, 95 % intervals (m: by model)"
     caption = "logged: as observed; others: by the best estimate that the log supports, otherwise by FQE"
-    table = Table("policy", *names, title=title, caption=caption)
+    table = Table("policy", *names, *(f"{name}, in truth" for name in known), title=title, caption=caption)
     for row in rows:
-        table.add_row(row.label, *(value_text(row.violations[name]) for name in names))
+        truths = (truth_text(row.true_violations.get(name)) for name in known)
+        table.add_row(row.label, *(value_text(row.violations[name]) for name in names), *truths)
     return [table]

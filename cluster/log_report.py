@@ -33,6 +33,8 @@ class Judged:
     practice: Practice | None
     violations: Mapping[str, Estimate]
     """Steps an episode that lead to a violation of each limit."""
+    true_violations: Mapping[str, Truth]
+    """The same in truth, where a simulator knows it."""
     by_seed: Mapping[str, tuple[float, ...]]
     """Of several together: each seed's value by estimator; the spread of training, apart from the intervals."""
 
@@ -50,6 +52,7 @@ class Judged:
             "fqe": {method: model_json(found) for method, found in self.models.items()},
             "practice": None if self.practice is None else self.practice.to_json(),
             "violating_steps": {limit: found.to_json() for limit, found in self.violations.items()},
+            "true_violating_steps": {limit: asdict(found) for limit, found in self.true_violations.items()},
             "by_seed": {name: list(values) for name, values in self.by_seed.items()},
         }
 

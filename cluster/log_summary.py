@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refork.cluster.log_words import SHORT, policies, shown, value_range, value_text
+from refork.cluster.log_words import SHORT, policies, shown, truth_text, value_text
+from refork.envs.log_spec import Truth
 from refork.replay.ope.estimate import Estimate, apart, best_supported
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def _values(trained: Judged, logged: Judged, best: Estimate | None) -> str:
     own = "no estimate that the log supports" if best is None else f"{value_text(best)} by {best.estimator}"
     observed = value_text(logged.estimates[0])
     known = [
-        f"{name} {row.truth.value:.3f}" if row.truth.exact else f"{name} {value_range(row)}"
+        f"{name} {truth_text(row.truth)}"
         for name, row in (("trained", trained), ("logged", logged))
         if row.truth is not None
     ]
@@ -41,15 +42,21 @@ def _support(trained: Judged, best: Estimate | None) -> str:
 
 def _limits(trained: Judged, logged: Judged) -> str:
     """Kept: not more often violated than by who acted."""
-    found = [f"{limit} {_kept(own, logged.violations[limit])}" for limit, own in trained.violations.items()]
+    found = [
+        f"{limit} {_kept(own, logged.violations[limit], trained.true_violations.get(limit))}"
+        for limit, own in trained.violations.items()
+    ]
     return f"safety limits: {'; '.join(found)}"
 
 
-def _kept(own: Estimate, logged: Estimate) -> str:
+def _kept(own: Estimate, logged: Estimate, truth: Truth | None) -> str:
     if own.status != "ok":
-        return "- the log cannot tell whether it is kept"
+        known = "" if truth is None else f"; in truth {truth_text(truth)} steps an episode beyond it"
+        return f"- the log cannot tell whether it is kept{known}"
     words = {1: "violated more than by who acted", 0: "kept as by who acted", -1: "kept better than by who acted"}
-    return f"{words[apart(own, logged)]} ({value_text(own)} steps an episode beyond it, logged {value_text(logged)})"
+    known = "" if truth is None else f", in truth {truth_text(truth)}"
+    steps = f"{value_text(own)} steps an episode beyond it{known}, logged {value_text(logged)}"
+    return f"{words[apart(own, logged)]} ({steps})"
 
 
 def undefined(report: LogReport) -> list[str]:

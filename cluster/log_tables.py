@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from refork.cluster.log_part_tables import behaviour_tables, dose_tables, models_tables, violation_tables, without_empty
-from refork.cluster.log_words import number, policies, shown, value_range, value_text
+from refork.cluster.log_words import number, policies, shown, truth_text, value_text
 from refork.replay.ope.estimate import POOR, best_supported
 from refork.replay.ope.weights import Support
 from rich.table import Table
@@ -83,7 +83,7 @@ def _truths(report: LogReport) -> Table:
 def _truth(row: Judged) -> str:
     if row.truth is None:
         return "unknown"
-    return f"{row.truth.value:.5f}" if row.truth.exact else value_range(row)
+    return f"{row.truth.value:.5f}" if row.truth.exact else truth_text(row.truth)
 
 
 def _best(row: Judged) -> str:

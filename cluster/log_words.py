@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from refork.envs.log_spec import Truth
 from refork.replay.ope.estimate import NOT_CONVERGED, OUT_OF_BOUNDS, POOR, Estimate
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.0e}"
 
 
-def value_range(row: Judged) -> str:
-    """A sampled true value with its interval."""
-    truth = row.truth
-    return "" if truth is None else f"{number(truth.value)} [{number(truth.low)}, {number(truth.high)}]"
+def truth_text(truth: Truth | None) -> str:
+    """A sampled true value with its interval; of an exact one no interval."""
+    if truth is None:
+        return ""
+    return number(truth.value) + ("" if truth.exact else f" [{number(truth.low)}, {number(truth.high)}]")

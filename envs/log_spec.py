@@ -5,9 +5,9 @@ Nothing here is inferred from data: the number of actions, their kind and the me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -197,3 +197,11 @@ class Simulator(Protocol):
 
     def behaviour_truth(self, behaviour: str) -> Truth:
         """What that behaviour is worth, also where `policy` can't tell it."""
+
+
+@runtime_checkable
+class WatchesLimits(Protocol):
+    """A simulator that also knows how often a policy violates limits on its named columns."""
+
+    def violating_steps(self, act: Act, limits: Sequence[Limit], seed: int = 0) -> list[Truth]:
+        """Steps an episode that lead to a violation, a number for each limit. Raises BadInput for a missing column."""

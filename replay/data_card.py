@@ -57,7 +57,7 @@ def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCa
     features, actions, patients = _features(log, notes), _actions(log), len(np.unique(log.patients))
     split = _split(log)
     known = sum(int(np.isfinite(part).sum()) for part in _blocks(log.behaviour)) / len(log)
-    dt = np.asarray(log.dt)
+    dt, few = np.asarray(log.dt), few_held_out(log.episodes, split["held out"], SPLIT[2])
     return DataCard(
         source,
         digest(log),
@@ -82,7 +82,7 @@ def data_card(log: Transitions, source: str, notes: Mapping[str, Any]) -> DataCa
         split=split,
         warnings=[
             *_log_warnings(log, actions, patients),
-            *_split_warnings(log, patients, split["held out"]),
+            *([few] if patients >= 3 and few else []),
             *_feature_warnings(features),
             *_note_warnings(notes),
         ],
@@ -180,13 +180,14 @@ def _log_warnings(log: Transitions, actions: Mapping[str, Any], patients: int) -
     return found
 
 
-def _split_warnings(log: Transitions, patients: int, held_out: int) -> list[str]:
-    if patients < 3 or held_out >= LEAST_ESS:
-        return []
-    return [
-        f"{held_out} of {log.episodes} episodes are held out by default: no estimate by weights can be supported, as "
-        f"each needs an effective sample of {LEAST_ESS:g} of them; log {LEAST_ESS / SPLIT[2]:g} or more"
-    ]
+def few_held_out(episodes: int, held_out: int, share: float) -> str:
+    """Said where too few are held out for any estimate by weights; "" where there are enough. `share`: of all."""
+    if held_out >= LEAST_ESS or share == 0:
+        return ""
+    return (
+        f"{held_out} of {episodes} episodes are held out: no estimate by weights can be supported, as each needs an "
+        f"effective sample of {LEAST_ESS:g} of them; log {LEAST_ESS / share:.0f} or more"
+    )
 
 
 def _feature_warnings(features: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -7,7 +7,7 @@ at the last row +1 if the patient is alive after 90 days, else -1. See cohort_bo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from refork.envs.clinical import cohort_body as bodies
 from refork.envs.clinical.cohort_body import CHARTED, FEATURES, LEVELS, VITALS
 from refork.envs.forkable import BadInput
-from refork.envs.log_spec import Act, ActionSpec, LogArrays, LogSpec, ObservationSpec, Truth
+from refork.envs.log_spec import Act, ActionSpec, Limit, LogArrays, LogSpec, ObservationSpec, Truth, column_number
 
 STEPS = 20
 """Decisions in the window of 80 h."""
@@ -158,8 +158,24 @@ class SyntheticCohort:
 
     def truth(self, act: Act, seed: int = 0) -> Truth:
         """By simulation of 20,480 patients; the same ones for every policy."""
-        blocks = (simulate(BLOCK, act, 1_000_003 + seed, k) for k in range(TRUTH_PATIENTS // BLOCK))
-        return Truth.sampled(np.concatenate([np.where(block.survived, 1.0, -1.0) for block in blocks]))
+        found = [np.where(block.survived, 1.0, -1.0) for block in self._judging(act, seed)]
+        return Truth.sampled(np.concatenate(found))
+
+    def violating_steps(self, act: Act, limits: Sequence[Limit], seed: int = 0) -> list[Truth]:
+        """By simulation of the patients of `truth`. As in a log, the last step leads to what was seen last."""
+        columns = [column_number(self.spec.observation, limit.column) for limit in limits]
+        counts = []
+        for block in self._judging(act, seed):
+            steps, rows = np.arange(STEPS), np.arange(len(block.lengths))[:, None]
+            led = block.filled[rows, np.minimum(steps + 1, block.lengths[:, None] - 1)]
+            real = steps < block.lengths[:, None]
+            counts.append(
+                [(real & limit.violated(led[..., k])).sum(1) for limit, k in zip(limits, columns, strict=True)]
+            )
+        return [Truth.sampled(np.concatenate(own)) for own in zip(*counts, strict=True)]
+
+    def _judging(self, act: Act, seed: int) -> Iterator[Block]:
+        return (simulate(BLOCK, act, 1_000_003 + seed, k) for k in range(TRUTH_PATIENTS // BLOCK))
 
     def behaviour_truth(self, behaviour: str) -> Truth:
         """`policy` tells them all."""

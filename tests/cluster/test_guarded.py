@@ -58,9 +58,11 @@ def test_vetoes_are_appended_to_a_file_and_rules_hold(tmp_path: Path) -> None:
     rule = Rule(Limit("o:SpO2", "above", 90.0), forbidden=(0, 1, 2), because="none of them")
     guarded = load_guarded(run, rules=[rule], vetoes=tmp_path / "vetoes.jsonl")
     for _ in range(2):
-        guarded.act([0], logged=1)
+        guarded.act([0], logged=1, about={"patient": "p17", "time": 8.0})
+    guarded.act([0], logged=1)
     lines = [json.loads(line) for line in (tmp_path / "vetoes.jsonl").read_text().splitlines()]
-    assert [line["decision"] for line in lines] == [0, 1]
+    assert [line["decision"] for line in lines] == [0, 1, 2]
+    assert [line["about"] for line in lines] == [{"patient": "p17", "time": 8.0}] * 2 + [{}]
     assert all(line["action"] == 1 and "none of them" in line["reason"] for line in lines)
 
 

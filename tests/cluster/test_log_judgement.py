@@ -133,7 +133,7 @@ def test_one_ranking_is_printed_of_what_is_supported() -> None:
     draws = np.linspace(0.4, 0.6, 100)
 
     def row(name: str, *found: Estimate) -> Judged:
-        return Judged(name, None, None, found, {}, None, {}, {})
+        return Judged(name, None, None, found, {}, None, {}, {}, {})
 
     def said(estimator: str, value: float) -> Estimate:
         return Estimate(estimator, "", "ok", value, value - 0.1, value + 0.1, resampled=draws + value)

@@ -76,7 +76,7 @@ def test_too_few_episodes_to_weigh_are_warned_of(episodes: int, warned: bool) ->
     log = log_for("discrete", episodes=episodes)
     card = data_card(replace(log, patients=np.arange(episodes)), "log", {})
     assert card.split["held out"] == (28 if warned else 30)
-    expected = "28 of 190 episodes are held out by default: no estimate by weights can be supported"
+    expected = "28 of 190 episodes are held out: no estimate by weights can be supported"
     assert any(warning.startswith(expected) for warning in card.warnings) == warned
 
 

@@ -53,7 +53,7 @@ def test_a_cohort_is_checked_and_its_card_written(cohort: Path) -> None:
     assert card["missing"]["o:BUN"] > 0
     assert "60 terminated, 0 truncated" in done.stdout
     assert "42 train, 9 validation, 9 held out" in done.stdout
-    assert "warning: 9 of 60 episodes are held out by default: no estimate by weights" in done.stdout
+    assert "warning: 9 of 60 episodes are held out: no estimate by weights" in done.stdout
     assert card["content"][:16] in done.stdout
     assert max(len(line) for line in done.stdout.splitlines() if not line.startswith("warning")) <= 120
 

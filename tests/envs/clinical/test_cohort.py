@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from refork.envs.clinical.cohort import BLOCK, COLUMNS, SyntheticCohort, simulate, table_schema
 from refork.envs.forkable import BadInput
+from refork.envs.log_spec import Limit
 from refork.envs.simulators import open_simulator
 from refork.replay.formats.cohort_writer import write_table
 from refork.replay.formats.kinds import to_native
-from refork.replay.transitions import load
+from refork.replay.support import cost_log
+from refork.replay.transitions import load, of
 
 ARRAYS = ("observations", "actions", "rewards", "terminated", "truncated", "starts", "patients", "behaviour", "dt")
 
@@ -73,6 +75,25 @@ def test_the_truth_agrees_with_a_log_of_the_same_policy(monkeypatch: pytest.Monk
     assert not truth.exact
     assert truth.low < truth.value < truth.high
     assert abs(returns.mean() - truth.value) < 4 * returns.std() / 2400**0.5  # both are samples
+
+
+def test_true_violations_are_those_of_a_log_of_the_same_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refork.envs.clinical.cohort.TRUTH_PATIENTS", 3 * BLOCK)
+    simulator = SyntheticCohort()
+    limits = [Limit("SpO2", "below", 92.0), Limit("o:MeanBP", "above", 1e9), Limit("SpO2", "above", -1.0)]
+    spo2, never, always = simulator.violating_steps(simulator.policy("clinician"), limits)
+    log = of(simulator.log("clinician", 4000, 5))
+    counts = cost_log(log, limits[0]).returns(1.0)
+    assert abs(counts.mean() - spo2.value) < 4 * counts.std() / 2400**0.5
+    assert spo2.low < spo2.value < spo2.high
+    assert never.value == 0
+    assert abs(always.value - log.lengths.mean()) < 4 * log.lengths.std() / 2400**0.5
+
+
+def test_a_limit_on_no_column_is_refused() -> None:
+    simulator = SyntheticCohort()
+    with pytest.raises(BadInput, match="column 'SpO3' is not in"):
+        simulator.violating_steps(simulator.policy("clinician"), [Limit("SpO3", "below", 92.0)])
 
 
 def test_logged_probabilities_are_those_of_the_policy() -> None:
