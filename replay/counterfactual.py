@@ -6,19 +6,19 @@ only tasks whose group saw both outcomes, only rollouts above the group's mean, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from refork.envs.forkable import ForkableEnv, InfraError, Noise, Outcome
-from refork.replay.fork_points import ForkPoint, choose
+from refork.replay.fork_points import ForkPoint, points
 from refork.replay.player import GroupRequest, Player, play_branch
 from refork.replay.policy import Policy, sample
 from refork.replay.seeding import generator
 from refork.replay.trajectory import Fork, Origin, TaskExperience, Trajectory
 
-Which = Literal["mixed_successes", "mixed", "all"]
+Which = Literal["mixed_successes", "mixed_failures", "mixed", "all"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ForkConfig:
     """How much is forked, and where."""
 
     which: Which = "mixed_successes"
-    """Rollouts forked: above the mean of a group with both outcomes; all of such a group; all."""
+    """Rollouts forked: those above the mean of a group with both outcomes; under it; all of such a group; all."""
     rule: str = "entropy"
     """Fork-point rule (replay/fork_points.py)."""
     forks: float = 8.0
@@ -85,14 +85,30 @@ def _add_forks(
     skipped = 0
     for parent in forked_rollouts(experience.mains, config.which):
         count = int(config.forks + rng.random())
-        for point in choose(config.rule, parent, experience.mains, count, rng):
+        search = points(config.rule, parent, experience.mains, count, rng)
+        better: bool | None = None
+        while (point := _next(search, better)) is not None:
             played = _play_fork(env, policy, request, config, parent, point, request.size + len(branches), rng)
+            better = _better(parent, played or ())
             if played is None:
                 skipped += 1
                 continue
             forks.append(_fork(parent, point, played))
             branches += played
     return replace(experience, branches=tuple(branches), forks=tuple(forks), skipped=skipped)
+
+
+def _next(search: Generator[ForkPoint, bool | None, None], better: bool | None) -> ForkPoint | None:
+    try:
+        return search.send(better)
+    except StopIteration:
+        return None
+
+
+def _better(parent: Trajectory, played: Sequence[Trajectory]) -> bool | None:
+    """Whether a branch with another action returned more than the rollout; None when none was judged."""
+    values = [t.value for t in played if t.value is not None and t.origin is not None and not t.origin.same_action]
+    return max(values) > parent.value if values and parent.value is not None else None
 
 
 def forked_rollouts(mains: Sequence[Trajectory], which: Which) -> list[Trajectory]:
@@ -102,7 +118,8 @@ def forked_rollouts(mains: Sequence[Trajectory], which: Which) -> list[Trajector
     if which != "all" and len(set(values)) < 2:
         return []
     mean = float(np.mean(values)) if values else 0.0
-    return [m for m, value in judged if which != "mixed_successes" or value > mean]
+    wanted = {"mixed_successes": lambda value: value > mean, "mixed_failures": lambda value: value < mean}
+    return [m for m, value in judged if wanted.get(which, lambda _: True)(value)]
 
 
 def _play_fork(

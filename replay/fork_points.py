@@ -1,15 +1,16 @@
 """Where to fork: rules with one signature give each decision a weight, and a draw without replacement picks.
 
 A rule sees the rollout and its whole group, so that one which compares rollouts fits too. To add a rule, write a
-function and put it into `RULES`.
+function and put it into `RULES`. `bisect` alone is none: where it goes next depends on what the last fork returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from refork.replay.attribution import Answers, next_state
 from refork.replay.trajectory import Trajectory
 
 Rule = Callable[[Trajectory, Sequence[Trajectory]], np.ndarray]
@@ -17,6 +18,9 @@ Rule = Callable[[Trajectory, Sequence[Trajectory]], np.ndarray]
 
 ENTROPY_FLOOR = 1e-4
 """Nats added to every entropy, so that a decided policy still forks somewhere."""
+BISECT = "bisect"
+DOUBT_FLOOR = 1e-4
+"""Added to every 1 - pi(a), for the same."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,36 @@ def entropy(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
     return (entropies + ENTROPY_FLOOR) / np.arange(rollout.steps, 0, -1)
 
 
-RULES: dict[str, Rule] = {"uniform": uniform, "entropy": entropy}
+def cost_aware(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
+    """Expected |A| over the square root of the steps still to be played: the least variance for what is spent.
+
+    |A| stands in for the norm of the gradient (cost-aware GRPO). Before the fork it is taken as (1 - pi(a)) times a
+    spread of returns that is the same at every step: A(a) = (1 - pi(a)) (Q(a) - Q(not a)).
+    """
+    doubt = np.array([1 - d.probability for d in rollout.decisions])
+    return (doubt + DOUBT_FLOOR) / np.sqrt(np.arange(rollout.steps, 0, -1))
+
+
+def pass_rate(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
+    """Around the state from which the task would be passed half the time (prefix sampling, arXiv 2605.05112).
+
+    From prefixes of successes where the group passes less often, of failures where more; others get 0 everywhere. The
+    chance of a success is taken to go evenly from the group's to the rollout's own outcome (this project's choice);
+    the weights are normal around that state with a standard deviation of an eighth of the rollout.
+    """
+    values = [t.value for t in group if t.value is not None]
+    if rollout.value is None or not values or min(values) == max(values):
+        return np.zeros(rollout.steps)
+    low, high = min(values), max(values)
+    rate = (float(np.mean(values)) - low) / (high - low)
+    own = (rollout.value - low) / (high - low)
+    if (own - 0.5) * (rate - 0.5) > 0:  # it only leads further from one half
+        return np.zeros(rollout.steps)
+    half = 0.0 if own == rate else (0.5 - rate) / (own - rate) * rollout.steps
+    return np.exp(-0.5 * ((np.arange(rollout.steps) - half) / max(1.0, rollout.steps / 8)) ** 2)
+
+
+RULES: dict[str, Rule] = {"uniform": uniform, "entropy": entropy, "cost_aware": cost_aware, "pass_rate": pass_rate}
 
 
 def choose(
@@ -46,11 +79,36 @@ def choose(
 ) -> tuple[ForkPoint, ...]:
     """At most `count` distinct decisions of `rollout`, in step order. Raises ValueError for an unknown rule."""
     if rule not in RULES:
-        raise ValueError(f"no fork-point rule {rule!r}; there are: {', '.join(RULES)}")
+        raise ValueError(f"no fork-point rule {rule!r}; there are: {', '.join([*RULES, BISECT])}")
     if rollout.steps == 0:
         return ()
     weights = RULES[rule](rollout, group)
+    if not weights.any():
+        return ()
     probabilities = weights / weights.sum()
     count = min(count, int(np.count_nonzero(probabilities)))
     steps = rng.choice(rollout.steps, size=count, replace=False, p=probabilities)
     return tuple(ForkPoint(int(step), float(probabilities[step])) for step in sorted(steps))
+
+
+def points(
+    rule: str, rollout: Trajectory, group: Sequence[Trajectory], count: int, rng: np.random.Generator
+) -> Generator[ForkPoint, bool | None, None]:
+    """At most `count` decisions to fork, one after the other; it is sent whether an alternative of the last one
+    returned more than the rollout (None: not judged). Raises ValueError for an unknown rule."""
+    if rule == BISECT:
+        yield from _bisected(rollout, count)
+    else:
+        for point in choose(rule, rollout, group, count, rng):  # noqa: UP028 (a tuple cannot be sent anything)
+            yield point
+
+
+def _bisected(rollout: Trajectory, count: int) -> Generator[ForkPoint, bool | None, None]:
+    """Divide and conquer for the decision that lost the rollout (replay/attribution.py). A decision may come again."""
+    if not rollout.steps:
+        return
+    answers = Answers.none(rollout.steps)
+    for _ in range(count):
+        step = next_state(answers)
+        better = yield ForkPoint(step, 1.0)
+        answers = answers if better is None else answers.add(step, better)

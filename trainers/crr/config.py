@@ -14,9 +14,10 @@ class AlgorithmConfig(PolicyGradientConfig):
 
     kind: Literal["crr"] = "crr"
     """Algorithm."""
-    which: Literal["mixed_successes", "mixed", "all"] = "mixed_successes"
-    """Rollouts that are forked: above the mean of a group with both outcomes; all of such a group; all."""
-    rule: Literal["entropy", "uniform"] = "entropy"
+    which: Literal["mixed_successes", "mixed_failures", "mixed", "all"] = "mixed_successes"
+    """Rollouts that are forked: those above the mean of a group with both outcomes; under it; all of such a group;
+    all."""
+    rule: Literal["entropy", "uniform", "cost_aware", "pass_rate", "bisect"] = "entropy"
     """Fork-point rule (replay/fork_points.py)."""
     forks: float = Field(8.0, gt=0)
     """Fork points per forked rollout, to begin with when it adapts."""
@@ -56,6 +57,14 @@ class AlgorithmConfig(PolicyGradientConfig):
     def _check_group(self) -> Self:
         if self.group < 2 and self.which != "all":
             raise ValueError('group: a rollout alone is never forked unless which = "all"; give it 2 or more')
+        return self
+
+    @model_validator(mode="after")
+    def _check_rule(self) -> Self:
+        if self.rule == "bisect" and self.which == "mixed_successes":
+            raise ValueError('rule: bisect looks for what lost a rollout; give which = "mixed_failures"')
+        if self.rule == "pass_rate" and self.which not in ("mixed", "all"):
+            raise ValueError('rule: pass_rate forks successes of hard, failures of easy tasks; give which = "mixed"')
         return self
 
     @model_validator(mode="after")
