@@ -44,18 +44,18 @@ def cells(quick: bool) -> list[Cell]:
         return [*(_line(n, "medium_replay", 400, 500) for n in (2, 5)), _spread("medium", "discrete", 500)]
     sizes = {"medium_replay": (2, 3, 5, 8, 10), "medium": (2, 5, 10), "expert": (5, 10), "random": (5,)}
     found = [_line(n, quality, 1000, 1500) for quality, own in sizes.items() for n in own]
-    found += [_spread(quality, "discrete", 1500) for quality in QUALITIES]
-    return [*found, _spread("medium_replay", "continuous", 600)]
+    found += [_spread(quality, "discrete", 4000) for quality in QUALITIES]  # a clone is far from done after 1,500
+    return [*found, _spread("medium_replay", "continuous", 1600)]
 
 
 def _line(n: int, quality: str, episodes: int, steps: int) -> Cell:
     options = (("n", n), ("observe", "neighbours"))
-    return Cell(f"line-n{n} {quality}", "refork/EqualLine-v0", options, quality, episodes, shared(steps))
+    return Cell(f"line-n{n} {quality}", "refork/EqualLine-v0", options, quality, episodes, shared(steps), 300)
 
 
 def _spread(quality: str, actions: str, steps: int) -> Cell:
     options = (("n", 3), ("actions", actions))
-    return Cell(f"spread-n3-{actions} {quality}", "refork/Particles-v0", options, quality, 2000, shared(steps))
+    return Cell(f"spread-n3-{actions} {quality}", "refork/Particles-v0", options, quality, 2000, shared(steps), 600)
 
 
 def shared(steps: int) -> tuple[tuple[str, Any], ...]:
@@ -66,7 +66,7 @@ def shared(steps: int) -> tuple[tuple[str, Any], ...]:
 
 def run(work: Path, cell: Cell, method: str, seeds: int, quick: bool) -> dict[str, Any]:
     """Choose, train, judge."""
-    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else 300, batch=128)
+    fqe = NetworkSettings(hidden=(64,), steps=60 if quick else cell.fqe_steps, batch=128)
     choice = chosen(work, cell, method, TRIED[method], fqe)
     found = judged(work, cell, method, choice["settings"], seeds)
     return found | {"settings": choice["settings"], "rule": choice["rule"], "tuning_cpu_s": choice["cpu_s"]}

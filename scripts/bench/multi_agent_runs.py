@@ -37,6 +37,8 @@ class Cell:
     episodes: int
     trainer: tuple[tuple[str, Any], ...]
     """Fields that all methods share."""
+    fqe_steps: int
+    """Gradient steps of the fitted Q evaluation that chooses settings."""
 
     def job(self, method: str, settings: Settings, seeds: int, seed: int) -> JobConfig:
         options = {"behaviour": self.behaviour, "episodes": self.episodes, "simulator": dict(self.simulator)}
