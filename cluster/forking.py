@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,19 +61,38 @@ def fork_rollout(
     seed: int,
 ) -> Forked:
     """Raises BadInput for what is not there (run, task, step, action), InfraFailure when the state is lost."""
+    job = task_job(run)
+    rollout = TrajectoryStore(run / "trajectories").find(task, episode, attempt)
+    decision = _decision(rollout, step)
+    with opened(job, task, policy or run) as (env, acting):
+        return _play(env, acting, rollout, step, decision, actions, n, seed)
+
+
+def task_job(run: Path) -> JobConfig:
+    """The job of a run on tasks. Raises BadInput for another."""
     job = JobConfig.model_validate(saved_job(run))
     if job.trainer.learns_from != "tasks":
         raise BadInput(f"{run}: is a run on games; `refork evaluate {run} --forks 16` goes back at every round of them")
-    rollout = TrajectoryStore(run / "trajectories").find(task, episode, attempt)
-    decision = _decision(rollout, step)
+    return job
+
+
+@contextmanager
+def opened(job: JobConfig, task: str, checkpoint: Path) -> Iterator[tuple[ForkableEnv, Policy]]:
+    """The task's environment, and the policy of a checkpoint (or of a run's newest)."""
     source = task_source(job.env)
-    acting = _policy(job, source, policy or run)
+    policy = _policy(job, source, checkpoint)
     env = source.make(task)
     try:
-        return _play(env, acting, rollout, step, decision, actions, n, seed)
+        yield env, policy
     finally:
         env.close()
         source.close()
+
+
+def label(env: ForkableEnv, action: int) -> str:
+    """Text of an action in the present state; "" where the environment has none."""
+    describe = getattr(env, "describe", None)
+    return "" if describe is None else str(describe(action))
 
 
 def _decision(rollout: Trajectory, step: int) -> Decision:
@@ -112,8 +132,7 @@ def _play(
         for i, action in enumerate(chosen)
     )
     env.restore(ref)
-    describe = getattr(env, "describe", lambda action: "")
-    return Forked(rollout, step, branches, {a: describe(a) for a in {decision.action, *chosen}})
+    return Forked(rollout, step, branches, {a: label(env, a) for a in {decision.action, *chosen}})
 
 
 def _allowed(observation: dict[str, np.ndarray], action: int) -> int:

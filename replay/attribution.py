@@ -20,6 +20,8 @@ AFTER = (0.25, 10.0)
 """From states after it: near 0, and so many failures in a row speak for it."""
 NEVER = 0.1
 """Prior probability that there is none: the policy does not succeed from the start either."""
+HOPELESS = (0.25, 100.0)
+"""Beta prior of its success rate then, from every state: a rate of some per cent is low, but no sign of that."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Answers:
 def posterior(answers: Answers) -> np.ndarray:
     """(T + 1,), sums to 1: belief that decision 0 ... T - 1 is the decisive one, and last, that none is."""
     (own_wins, own_losses), (later_wins, later_losses) = _split(answers)
-    evidence = _marginal(own_wins, own_losses, BEFORE) + _marginal(later_wins, later_losses, AFTER)
     steps = len(answers.successes)
+    evidence = _marginal(own_wins, own_losses, *BEFORE) + _marginal(later_wins, later_losses, *_later_rates(steps))
     prior = np.log(np.append(np.full(steps, (1 - NEVER) / steps), NEVER))
     weights = np.exp(evidence + prior - (evidence + prior).max())
     return weights / weights.sum()
@@ -62,8 +64,9 @@ def next_state(answers: Answers) -> int:
     latest, which is the cheapest to play on from."""
     (own_wins, own_losses), (later_wins, later_losses) = _split(answers)
     before = (BEFORE[0] + own_wins) / (sum(BEFORE) + own_wins + own_losses)
-    after = (AFTER[0] + later_wins) / (sum(AFTER) + later_wins + later_losses)
     steps = len(answers.successes)
+    a, b = _later_rates(steps)
+    after = (a + later_wins) / (a + b + later_wins + later_losses)
     decisive = np.append(np.arange(steps), -1)
     success = np.where(np.arange(steps)[:, None] <= decisive, before, after)  # (state, hypothesis)
     belief = posterior(answers)
@@ -81,13 +84,18 @@ def _split(answers: Answers) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.nd
     return (own_wins, own_losses), (later_wins, later_losses)
 
 
-def _marginal(wins: np.ndarray, losses: np.ndarray, prior: tuple[float, float]) -> np.ndarray:
-    """Log-probability of such answers in some order when the rate is Beta(`prior`)."""
-    a, b = prior
-    return _log_beta(a + wins, b + losses) - _log_beta(np.array(a), np.array(b))
+def _later_rates(steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Beta priors of the rate after the decisive decision, for every hypothesis, (T + 1,) both."""
+    a, b = (np.append(np.full(steps, one), other) for one, other in zip(AFTER, HOPELESS, strict=True))
+    return a, b
 
 
-def _log_beta(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _marginal(wins: np.ndarray, losses: np.ndarray, a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
+    """Log-probability of such answers in some order when the rate is Beta(a, b)."""
+    return _log_beta(a + wins, b + losses) - _log_beta(a, b)
+
+
+def _log_beta(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
     gammas = np.vectorize(math.lgamma, otypes=[np.float64])
     return np.asarray(gammas(a) + gammas(b) - gammas(a + b))
 

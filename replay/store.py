@@ -47,6 +47,21 @@ class TrajectoryStore(UpdateFiles):
         known = ", ".join(sorted(tasks)[:5]) or "none"
         raise BadInput(f"{self.folder}: no trajectory of {which}; tasks recorded: {known} ({len(tasks)} in all)")
 
+    def find_failed(self, task: str) -> Trajectory:
+        """The newest main rollout of `task` that was judged and returned less than 1. Raises BadInput without one."""
+        found = 0
+        for update in reversed(self.updates()):
+            for data in self._lines(update):
+                if data["task"] == task:
+                    mains = experience_from_json(data).mains
+                    found += len(mains)
+                    failed = [t for t in mains if t.value is not None and t.value < 1 and t.decisions]
+                    if failed:
+                        return failed[0]
+        if not found:
+            self.find(task)  # says what there is
+        raise BadInput(f"{self.folder}: none of the {found} rollouts of {task} failed; take another task")
+
     def _pick(self, experience: TaskExperience, attempt: int) -> Trajectory:
         for trajectory in experience.trajectories:
             if trajectory.attempt == attempt:

@@ -20,9 +20,9 @@ def test_nothing_asked_leaves_the_prior() -> None:
 
 
 def test_the_belief_after_one_success_is_that_of_bayes() -> None:
-    """From state 1 of 2: rate 1/2 a priori where it comes before the decisive decision, 1/41 where after."""
+    """From state 1 of 2: rate 1/2 a priori before the decisive decision, 1/41 after it, 1/401 where all is lost."""
     belief = posterior(Answers.none(2).add(1, success=True))
-    weights = np.array([0.45 / 41, 0.45 / 2, 0.1 / 41])
+    weights = np.array([0.45 / 41, 0.45 / 2, 0.1 / 401])
     assert belief == pytest.approx(weights / weights.sum())
 
 
@@ -31,7 +31,7 @@ def test_the_belief_after_success_and_failures_is_that_of_bayes() -> None:
     answers = Answers.none(3).add(0, success=True).add(2, success=False).add(2, success=False)
     lost_after = 0.5 * (40 / 41) * (44 / 45)  # one success before; two failures after
     lost_before = 1 / 12  # B(2, 3) / B(1, 1): all before the last decision
-    never = (1 / 41) * (40 / 45) * (44 / 49)  # all three after
+    never = (1 / 401) * (400 / 405) * (404 / 409)  # all three after
     weights = np.array([0.3 * lost_after, 0.3 * lost_after, 0.3 * lost_before, 0.1 * never])
     assert posterior(answers) == pytest.approx(weights / weights.sum())
 

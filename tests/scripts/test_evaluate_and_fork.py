@@ -4,7 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from refork.cluster.attributing import attribute
+from refork.envs.chain import make_task
 from refork.replay.store import TrajectoryStore
 from refork.replay.trajectory import Trajectory
 from refork.scripts.cli import main
@@ -81,9 +84,69 @@ def test_the_taken_action_played_again_at_the_last_step_returns_the_same(run: Pa
     assert done.stdout.splitlines()[-1] == "differential: +0.000"
 
 
+def _lost(rollout: Trajectory) -> int:
+    """The first critical decision that is wrong: after it nothing can be won."""
+    task = make_task(rollout.task)
+    wrong = [d.action != right for d, right in zip(rollout.decisions, task.right, strict=True)]
+    return int((np.array(wrong) & task.critical).argmax())
+
+
+def test_the_decision_that_lost_a_rollout_is_found_and_corrected(run: Path, tmp_path: Path) -> None:
+    store = TrajectoryStore(run / "trajectories")
+    played = [g for update in store.updates()[-4:] for g in store.read(update)]
+    failed = [m for g in played if sum(t.value or 0 for t in g.mains) > 0 for m in g.mains if m.value == 0.0][:12]
+    found = [attribute(run, m.task, None, m.episode, m.attempt, 2, 300, 0) for m in failed]
+    right = [bool(f.suspects) and f.suspects[0].step == _lost(f.rollout) for f in found]
+    assert sum(right) >= 0.75 * len(failed) >= 6  # 90 % sure at best
+    for one in (f for f, is_right in zip(found, right, strict=True) if is_right):
+        corrections = one.suspects[0].corrections
+        assert max(c.action for c in corrections if c.value == one.suspects[0].restored) in range(4)
+        assert one.forks == one.answers.asked + 2 * sum(len(s.corrections) for s in one.suspects)
+    assert np.median([f.answers.asked for f in found]) < 8 * 20 / 2  # one by one, 8 from each state, would be 160
+
+
+def test_attribution_shows_a_ranked_table_and_says_how_sure_it_is(run: Path, tmp_path: Path) -> None:
+    store = TrajectoryStore(run / "trajectories")
+    rollout = next(m for g in store.read(store.updates()[-1]) for m in g.mains if m.value == 0.0)
+    which = (rollout.task, "--episode", str(rollout.episode), "--attempt", str(rollout.attempt))
+    done = refork(tmp_path, "fork", str(run), *which, "--attribute", "-n", "3")
+    assert done.returncode == 0, done.stderr
+    again = refork(tmp_path, "fork", str(run), *which, "--attribute", "-n", "3")
+    assert again.stdout == done.stdout
+    shown = re.search(r"decision (\d+) lost it \((0\.\d+|1\.00) sure\)", done.stdout)
+    assert shown
+    assert re.search(rf"│ 1 +│ {shown[1]} +│ {shown[2]} +│ {rollout.decisions[int(shown[1])].action} ", done.stdout)
+    assert "(n = 3)" in done.stdout
+
+
+def test_without_an_episode_the_newest_failed_rollout_is_attributed(run: Path) -> None:
+    store = TrajectoryStore(run / "trajectories")
+    failed = next(m for g in store.read(store.updates()[-1]) for m in g.mains if m.value == 0.0)
+    assert store.find_failed(failed.task).episode == failed.episode
+    assert attribute(run, failed.task, None, None, None, 1, 1, 0).rollout.value == 0.0
+
+
+def test_a_hopeless_policy_is_said_and_not_a_decision(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With hardly a fork nothing can be known: no table, and the belief is printed as it is."""
+    store = TrajectoryStore(run / "trajectories")
+    failed = next(m for g in store.read(store.updates()[-1]) for m in g.mains if m.value == 0.0)
+    assert main(["fork", str(run), failed.task, "--attribute", "--forks", "1"]) == 0
+    assert "no decision lost it (0." in capsys.readouterr().out
+
+
+def test_a_rollout_that_did_not_fail_has_no_lost_decision(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rollout = _rollout(run)
+    which = ("--episode", str(rollout.episode), "--attempt", str(rollout.attempt))
+    assert main(["fork", str(run), rollout.task, "--attribute", *which]) == 2
+    assert "returned +1.000: nothing was lost" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
+        ((), "--step: give the decision to go back to, or --attribute"),
+        (("--attribute", "--step", "1"), "--attribute: finds the decision itself"),
+        (("--attribute", "--forks", "0"), "--forks: must be at least 1, got 0"),
         (("--step", "99"), "has decisions 0 to 19"),
         (("--step", "1", "--action", "9"), "--action 9: not possible in this state; possible are: 0, 1, 2, 3"),
         (("--step", "1", "--episode", "77"), "no trajectory of"),
