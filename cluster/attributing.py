@@ -107,21 +107,25 @@ class Search:
         env.reset(seed=self._request.env_seed)
 
     def attribution(self, n: int, most: int) -> Attribution:
-        answers = self._searched(most)
+        answers = self.searched(most)
         belief = posterior(answers)
         likelier = np.flatnonzero(belief[:-1] > max(LEAST, belief[-1]))
         order = likelier[np.argsort(-belief[likelier], kind="stable")][:SUSPECTS]
         suspects = tuple(self._suspect(int(t), float(belief[t]), n) for t in order)
         return Attribution(self._rollout, answers, belief, suspects, self._played)
 
-    def _searched(self, most: int) -> Answers:
+    def searched(self, most: int) -> Answers:
+        """Go back where it tells most, until one decision is certain enough or `most` continuations were played."""
         answers = Answers.none(self._rollout.steps)
         while posterior(answers).max() < CERTAIN and self._played < most:
-            step = next_state(answers)
-            value = self._play(step, lambda probabilities: sample(probabilities, self._rng))
-            if value is not None:
-                answers = answers.add(step, value > self._lost)
+            answers = self.ask(answers, next_state(answers))
         return answers
+
+    def ask(self, answers: Answers, step: int) -> Answers:
+        """With what one more continuation from the state before decision `step` came to; what was not judged tells
+        nothing."""
+        value = self._play(step, lambda probabilities: sample(probabilities, self._rng))
+        return answers if value is None else answers.add(step, value > self._lost)
 
     @property
     def _lost(self) -> float:

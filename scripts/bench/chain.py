@@ -85,12 +85,10 @@ def success(weights: Weights, tasks: ChainTask) -> float:
     return exact_success(exp / exp.sum(-1, keepdims=True), tasks)
 
 
-def run(settings: Mapping[str, Any], marks: Sequence[int], seed: int) -> list[float]:
-    """Success about when the steps spent pass each of `marks` (ascending)."""
-    torch.set_num_threads(1)
-    job = chain_job(settings, seed)
-    nothing = _Nothing()
-    loop = Loop(
+def chain_loop(settings: Mapping[str, Any], seed: int) -> Loop:
+    """That run, in this process."""
+    job, nothing = chain_job(settings, seed), _Nothing()
+    return Loop(
         job,
         make_trainer(job, ChainEnv.feature_names),
         TaskSampler([f"chain-{i}" for i in TRAIN], seed),
@@ -98,6 +96,12 @@ def run(settings: Mapping[str, Any], marks: Sequence[int], seed: int) -> list[fl
         nothing,
         nothing,
     )
+
+
+def run(settings: Mapping[str, Any], marks: Sequence[int], seed: int) -> list[float]:
+    """Success about when the steps spent pass each of `marks` (ascending)."""
+    torch.set_num_threads(1)
+    loop = chain_loop(settings, seed)
     judged, found = make_tasks([f"chain-{i}" for i in JUDGED]), []
     for mark in marks:
         seen = []
