@@ -38,7 +38,12 @@ def entropy(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
     return (entropies + ENTROPY_FLOOR) / np.arange(rollout.steps, 0, -1)
 
 
-RULES: dict[str, Rule] = {"uniform": uniform, "entropy": entropy}
+def late(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
+    """One over the steps still to be played: near the tail, whatever the policy thinks of it."""
+    return 1.0 / np.arange(rollout.steps, 0, -1)
+
+
+RULES: dict[str, Rule] = {"uniform": uniform, "entropy": entropy, "late": late}
 
 
 def choose(
@@ -54,3 +59,8 @@ def choose(
     count = min(count, int(np.count_nonzero(probabilities)))
     steps = rng.choice(rollout.steps, size=count, replace=False, p=probabilities)
     return tuple(ForkPoint(int(step), float(probabilities[step])) for step in sorted(steps))
+
+
+def every_kth(rollout: Trajectory, k: int) -> tuple[ForkPoint, ...]:
+    """Decisions 0, k, 2k, ...: nothing is drawn, so each is picked with probability 1."""
+    return tuple(ForkPoint(step, 1.0) for step in range(0, rollout.steps, k))

@@ -41,10 +41,19 @@ def rloo_advantage(value: float, group: np.ndarray) -> float:
     return 0.0 if len(group) < 2 else float((value - group.mean()) * len(group) / (len(group) - 1))
 
 
+def maxrl_advantage(value: float, group: np.ndarray) -> float:
+    """(R - mean) / (mean + 1e-6), for returns of 0 or more (MaxRL, arXiv 2602.02710): with returns of 0 or 1 the mean
+    over the group climbs log P(success) to order n - 1, for a group without success gives nothing. 0 as well where the
+    mean is not positive, for which the source says nothing."""
+    mean = float(group.mean())
+    return (value - mean) / (mean + 1e-6) if mean > 0 else 0.0
+
+
 OUTCOME: dict[str, Callable[[float, np.ndarray], float]] = {
     "grpo": grpo_advantage,
     "dr_grpo": dr_grpo_advantage,
     "rloo": rloo_advantage,
+    "maxrl": maxrl_advantage,
 }
 """Outcome advantages: (return, returns of the group) -> one number for every step."""
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from refork.envs.forkable import Reward
-from refork.replay.fork_points import RULES, choose, entropy, uniform
+from refork.replay.fork_points import RULES, choose, entropy, every_kth, late, uniform
 from refork.replay.trajectory import Decision, Trajectory
 
 
@@ -16,6 +16,15 @@ def test_uniform_weighs_all_alike() -> None:
 def test_entropy_is_divided_by_the_steps_still_to_be_played() -> None:
     weights = entropy(_rollout(0.6, 0.2, 0.1), ())
     assert weights == pytest.approx([0.6001 / 3, 0.2001 / 2, 0.1001], abs=1e-12)
+
+
+def test_late_prefers_the_tail_whatever_the_entropy() -> None:
+    assert late(_rollout(0.6, 0.0, 0.1), ()).tolist() == [1 / 3, 1 / 2, 1.0]
+
+
+def test_every_kth_begins_with_the_first() -> None:
+    assert [(p.step, p.probability) for p in every_kth(_rollout(0.1, 0.2, 0.0, 0.3), 3)] == [(0, 1.0), (3, 1.0)]
+    assert every_kth(_rollout(), 1) == ()
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

@@ -16,7 +16,7 @@ class AlgorithmConfig(PolicyGradientConfig):
     """Algorithm."""
     which: Literal["mixed_successes", "mixed", "all"] = "mixed_successes"
     """Rollouts that are forked: above the mean of a group with both outcomes; all of such a group; all."""
-    rule: Literal["entropy", "uniform"] = "entropy"
+    rule: Literal["entropy", "uniform", "late"] = "entropy"
     """Fork-point rule (replay/fork_points.py)."""
     forks: float = Field(8.0, gt=0)
     """Fork points per forked rollout, to begin with when it adapts."""
