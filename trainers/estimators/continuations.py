@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from statistics import fmean
 
 import numpy as np
 from refork.replay.trajectory import TaskExperience, Trajectory
@@ -23,7 +24,7 @@ def continuation_values(experience: TaskExperience) -> dict[str, float]:
         if branch.origin is not None and branch.value is not None:
             state = mains[branch.origin.parent].decisions[branch.origin.step].state_id
             found[state].append(branch.value)
-    return {state: float(np.mean(values)) for state, values in found.items()}
+    return {state: fmean(values) for state, values in found.items()}
 
 
 def valued_steps(main: Trajectory, values: Mapping[str, float], every: int) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from statistics import fmean
 
 import numpy as np
 from refork.replay.trajectory import Decision, Origin, TaskExperience, Trajectory
@@ -23,6 +24,7 @@ class Tree:
     def __init__(self, experience: TaskExperience) -> None:
         self.leaves = [t for t in experience.trajectories if t.value is not None]
         self.values = {t.key: t.value for t in experience.trajectories if t.value is not None}
+        self.mains = experience.mains
         self._mains = {t.key: t for t in experience.mains}
         self._branches: dict[str, list[tuple[Origin, Trajectory]]] = defaultdict(list)
         for leaf in self.leaves:
@@ -83,4 +85,4 @@ def state_means(tree: Tree) -> Mapping[str, float]:
     for leaf in tree.leaves:
         for state in {d.state_id for d in tree.path(leaf)}:
             visits[state].append(tree.values[leaf.key])
-    return {state: float(np.mean(values)) for state, values in visits.items()}
+    return {state: fmean(values) for state, values in visits.items()}

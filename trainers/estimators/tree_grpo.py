@@ -11,6 +11,7 @@ the prefix in every leaf with weights that sum to 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from refork.replay.trajectory import TaskExperience
@@ -29,16 +30,16 @@ def tree_grpo_credit(experience: TaskExperience, options: TreeGrpoOptions) -> Cr
     leaves = leaf_advantages(tree)
     for leaf in tree.leaves:
         shared = (tree.below(leaf, step) for step in range(leaf.steps))
-        advantages[leaf.key] = np.array([np.mean([leaves[below.key] for below in found]) for found in shared])
+        advantages[leaf.key] = np.array([fmean(leaves[below.key] for below in found) for found in shared])
     return Credit(advantages, {**zero_variance(experience), **fork_counts(experience)})
 
 
 def leaf_advantages(tree: Tree) -> dict[str, float]:
     """By key what each leaf gets, before prefixes are shared."""
     group = returns(tree.leaves)
-    found = {}
-    for leaf in tree.leaves:
-        main = leaf if leaf.origin is None else tree.parent(leaf.origin)
-        siblings, value = returns(tree.below(main, -1)), tree.values[leaf.key]
-        found[leaf.key] = value - float(siblings.mean()) + grpo_advantage(value, group)
+    found: dict[str, float] = {}
+    for main in tree.mains:
+        siblings = {leaf.key: tree.values[leaf.key] for leaf in tree.below(main, -1)}
+        mean = fmean(siblings.values()) if siblings else 0.0
+        found |= {key: value - mean + grpo_advantage(value, group) for key, value in siblings.items()}
     return found

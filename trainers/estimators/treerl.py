@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from refork.replay.trajectory import TaskExperience, Trajectory
@@ -29,7 +30,7 @@ def treerl_credit(experience: TaskExperience, options: TreeRlOptions) -> Credit:
     """Wants expansions drawn from the policy. Biased: a node's own leaves are in the means it is compared with."""
     tree, advantages = Tree(experience), zeros(experience)
     scores = _scores(tree, options)
-    root = float(np.mean(list(scores.values()))) if scores else 0.0
+    root = fmean(scores.values()) if scores else 0.0
     for main in experience.mains:
         if main.value is not None:
             advantages[main.key] = _main_advantages(tree, main, scores, root)
@@ -54,7 +55,7 @@ def _main_advantages(tree: Tree, main: Trajectory, scores: Mapping[str, float], 
 
 
 def _mean(leaves: list[Trajectory], scores: Mapping[str, float]) -> float:
-    return float(np.mean([scores[leaf.key] for leaf in leaves]))
+    return fmean(scores[leaf.key] for leaf in leaves)
 
 
 def _scores(tree: Tree, options: TreeRlOptions) -> dict[str, float]:
