@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 from refork.replay.trajectory import TaskExperience, Trajectory
 from refork.trainers.advantages import Credit, outcome_credit, returns
-from refork.trainers.estimators.tree import Tree, fork_counts, zeros
+from refork.trainers.estimators.tree import Tree, fork_counts, zero_variance, zeros
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def branpo_credit(experience: TaskExperience, options: BranpoOptions) -> Credit:
         idle = idle_steps(leaf)
         advantages[leaf.key][idle] = 0.0
         masked += int(idle.sum())
-    return Credit(advantages, {**base.counts, **fork_counts(experience), "masked_steps": masked})
+    counts = {**zero_variance(experience), **fork_counts(experience), "masked_steps": masked}
+    return Credit(advantages, counts)
 
 
 def _contrast(advantages: dict[str, np.ndarray], suffixes: list[Trajectory], main: Trajectory, step: int) -> None:

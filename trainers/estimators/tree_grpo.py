@@ -3,9 +3,9 @@
 A leaf gets (R - mean of the leaves of its tree) + z-score of R over all leaves of the task. A tree is a main rollout
 with its branches.
 
-This project's choices: the part within the tree is not divided by a deviation (methods/estimators.md); a decision that
-several leaves share is met once and gets the mean of what its leaves got, so that its gradient is that of replaying
-the prefix in every leaf with weights that sum to 1.
+This project's choices: the part within the tree is not divided by a deviation; a decision that several leaves share is
+met once and gets the mean of what its leaves got, so that its gradient is that of replaying the prefix in every leaf
+with weights that sum to 1.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A(n) = ((V(n) - V(root)) + (V(n) - V(parent))) / sqrt(number of leaves below n), V the mean return of the leaves below.
 A node is the stretch of decisions between two forks, each of which gets A(n).
 
-The source meets a shared step once for each leaf below it, so there it weighs sqrt(leaves) in the loss; here it is met
-once and weighs 1 / sqrt(leaves), as methods/estimators.md has it. Chains are expanded once (L = 1, the source's own
-setting), so branches are not forked again.
+The source meets a shared step once for each leaf below it, so that in its loss A counts sqrt(leaves) times; here a step
+is met once, and the division is kept. Chains are expanded once (L = 1, the source's own setting): branches are not
+forked again.
 """
 
 from __future__ import annotations
