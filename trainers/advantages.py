@@ -7,10 +7,13 @@ timeout) get 0 everywhere and take part in no mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from refork.replay.trajectory import TaskExperience, Trajectory
+
+DUST = 1e-9
+"""An advantage of at most this times the largest return is a rounding error."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,12 @@ class Credit:
 def returns(trajectories: Sequence[Trajectory]) -> np.ndarray:
     """Returns of the judged among `trajectories`, in order."""
     return np.array([t.value for t in trajectories if t.value is not None], dtype=np.float64)
+
+
+def without_dust(credit: Credit, experience: TaskExperience) -> Credit:
+    """`credit` with 0 where only rounding is left: a decision of such would count among those that teach something."""
+    dust = DUST * np.abs(returns(experience.trajectories)).max(initial=0.0)
+    return replace(credit, values={k: np.where(np.abs(v) > dust, v, 0.0) for k, v in credit.values.items()})
 
 
 def grpo_advantage(value: float, group: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from refork.replay.seeding import generator
 from refork.replay.trajectory import TaskExperience
-from refork.trainers.advantages import Credit
+from refork.trainers.advantages import Credit, without_dust
 from refork.trainers.estimators.treerl import TreeRlOptions, treerl_credit
 
 Base = Callable[[TaskExperience], Credit]
@@ -40,7 +40,7 @@ class CostAwareOptions:
 
 def cost_aware_credit(experience: TaskExperience, options: CostAwareOptions) -> Credit:
     """Unbiased for what `base` estimates as long as nothing is clipped."""
-    credit = options.base(experience)
+    credit = without_dust(options.base(experience), experience)  # dust would count among the steps to share
     kept = keep_probabilities(credit, options.share)
     values, sampled, dropped = {}, 0, 0
     for key, advantages in credit.values.items():

@@ -7,12 +7,11 @@ get 0 and take part in no mean. Where there is nothing to compare, the result is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from refork.replay.trajectory import TaskExperience
-from refork.trainers.advantages import OUTCOME, Credit, outcome_credit, returns
+from refork.trainers.advantages import OUTCOME, Credit, outcome_credit, without_dust
 from refork.trainers.crr.advantages import CrrForm, crr_credit
 from refork.trainers.estimators.branpo import BranpoOptions, branpo_credit
 from refork.trainers.estimators.cost_aware import CostAwareOptions, cost_aware_credit
@@ -23,10 +22,6 @@ from refork.trainers.estimators.tree_grpo import TreeGrpoOptions, tree_grpo_cred
 from refork.trainers.estimators.treerl import TreeRlOptions, treerl_credit
 from refork.trainers.estimators.turn_credit import TurnCreditOptions, turn_credit
 from refork.trainers.estimators.vineppo import VinePpoOptions, vineppo_credit
-
-DUST = 1e-9
-"""Advantages smaller than this times the largest return are rounding errors: a decision of such would count in means
-over those that teach something."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +38,7 @@ class Estimator:
 
     def __call__(self, experience: TaskExperience, **options: Any) -> Credit:
         """With those `options` by name, the others at their defaults; what rounding leaves of a 0 is 0."""
-        credit = self.credit(experience, self.options(**options))
-        dust = DUST * np.abs(returns(experience.trajectories)).max(initial=0.0)
-        return replace(credit, values={k: np.where(np.abs(v) > dust, v, 0.0) for k, v in credit.values.items()})
+        return without_dust(self.credit(experience, self.options(**options)), experience)
 
 
 def _outcome(name: str) -> Estimator:

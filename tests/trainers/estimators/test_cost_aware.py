@@ -61,6 +61,22 @@ def test_kept_steps_are_those_of_the_base_weighted_and_all_are_counted(experienc
     assert base.counts.items() <= credit.counts.items()
 
 
+def test_equal_trajectories_are_drawn_apart() -> None:
+    def alike(experience: TaskExperience) -> Credit:
+        return Credit({"t/0/0": np.array([0.5, -1.0]), "t/0/1": np.array([0.5, -1.0])})
+
+    draws = [COST_AWARE(EXPERIENCE, base=alike, seed=seed).values for seed in range(20)]
+    assert any((draw["t/0/0"] != draw["t/0/1"]).any() for draw in draws)
+
+
+def test_rounding_errors_are_not_steps_to_share() -> None:
+    def dusty(experience: TaskExperience) -> Credit:
+        return Credit({"t/0/0": np.array([1e-17, 1e-17, 1e-17, 1.0])})
+
+    draws = [COST_AWARE(EXPERIENCE, base=dusty, share=0.5, seed=seed).values["t/0/0"][-1] != 0 for seed in range(200)]
+    assert np.mean(draws) == pytest.approx(0.5, abs=4 * 0.5 / 200**0.5)
+
+
 def test_with_everything_kept_equal_steps_are_untouched() -> None:
     def last_ones(experience: TaskExperience) -> Credit:
         return Credit({"t/0/0": np.array([0.0, 0.0, 0.0, 1.0]), "t/0/1": np.array([0.0, -1.0])})
