@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.advantages import OUTCOME
 from refork.trainers.estimators.continuations import continuation_values
@@ -55,6 +55,7 @@ def test_decisions_before_the_first_valued_state_get_nothing_and_are_counted() -
     assert credit.counts["unvalued_steps"] == 5
 
 
+@settings(deadline=None)
 @given(experience=experiences())
 def test_sums_telescope(experience: TaskExperience) -> None:
     """Over a rollout whose start has a value: R - V(s_0), each segment counted once."""
@@ -65,6 +66,7 @@ def test_sums_telescope(experience: TaskExperience) -> None:
             assert credit[rollout.key].sum() == pytest.approx(rollout.value - values[states[0]], abs=1e-6)
 
 
+@settings(deadline=None)
 @given(experience=experiences())
 def test_spo_with_segments_of_one_is_vineppo(experience: TaskExperience) -> None:
     vineppo = VINEPPO(experience).values

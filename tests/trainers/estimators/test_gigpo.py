@@ -1,7 +1,7 @@
 """GiGPO: by hand, and without its second part."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.estimators.registry import ESTIMATORS
 
@@ -36,6 +36,7 @@ def test_branches_are_left_out() -> None:
     assert not forked["t/0/2"].any()
 
 
+@settings(deadline=None)
 @given(experience=experiences())
 def test_without_weight_it_is_dr_grpo(experience: TaskExperience) -> None:
     gigpo, dr_grpo = GIGPO(experience, state_weight=0.0).values, ESTIMATORS["dr_grpo"](experience).values

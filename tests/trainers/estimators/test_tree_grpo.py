@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.estimators.registry import ESTIMATORS
 from refork.trainers.estimators.tree import Tree
@@ -31,6 +31,7 @@ def test_on_a_bare_group_it_is_grpo() -> None:
         assert values == pytest.approx(grpo[key])
 
 
+@settings(deadline=None)
 @given(experience=experiences())
 def test_within_a_tree_the_part_of_the_siblings_sums_to_0(experience: TaskExperience) -> None:
     tree = Tree(experience)

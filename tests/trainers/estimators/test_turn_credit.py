@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.advantages import returns
@@ -30,6 +30,7 @@ def test_the_mean_is_weighted_by_tokens() -> None:
     assert centred(credits, tokens) @ tokens == pytest.approx(0.0)
 
 
+@settings(deadline=None)
 @given(experience=experiences(), beta=st.sampled_from([0.0, 1.0, 3.0]))
 def test_it_is_zero_sum_inside_a_rollout(experience: TaskExperience, beta: float) -> None:
     group, values = returns(experience.mains), TURN_CREDIT(experience, beta=beta).values
@@ -39,6 +40,7 @@ def test_it_is_zero_sum_inside_a_rollout(experience: TaskExperience, beta: float
             assert values[trajectory.key].sum() == pytest.approx(expected, abs=1e-6)
 
 
+@settings(deadline=None)
 @given(experience=experiences())
 def test_without_weight_it_is_dr_grpo(experience: TaskExperience) -> None:
     found = TURN_CREDIT(experience, beta=0.0).values
