@@ -6,17 +6,17 @@ only tasks whose group saw both outcomes, only rollouts above the group's mean, 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from refork.envs.forkable import ForkableEnv, InfraError, Noise, Outcome
-from refork.replay.fork_points import ForkPoint, points
+from refork.replay.fork_points import ForkPoint, Points, every_kth, fixed, points
 from refork.replay.player import GroupRequest, Player, play_branch
 from refork.replay.policy import Policy, sample
 from refork.replay.seeding import generator
-from refork.replay.trajectory import Fork, Origin, TaskExperience, Trajectory
+from refork.replay.trajectory import Decision, Fork, Origin, TaskExperience, Trajectory
 
 Which = Literal["mixed_successes", "mixed_failures", "mixed", "all"]
 
@@ -32,13 +32,20 @@ class ForkConfig:
     forks: float = 8.0
     """Fork points per forked rollout; a fraction is rounded up with that probability."""
     alternatives: int = 1
-    """K: other actions per fork point."""
+    """K: actions drawn per fork point (`actions`)."""
     replays: int = 0
     """M - 1: fresh continuations with the action taken."""
     floor: float = 0.0
     """A point is skipped when no other action is possible, or none has at least this probability."""
     noise: Noise = "fresh"
     """Exogenous randomness of a branch."""
+    actions: Literal["others", "policy"] = "others"
+    """Alternatives are drawn from the policy without the action taken, or from the policy as it is: then those that
+    take it again count as replays, and all are continuations of the state."""
+    every: int = 0
+    """Fork at every so-manyth decision from the first on, and leave `rule` and `forks` aside; 0: as these say."""
+    by_difficulty: bool = False
+    """Multiply `forks` by what the group's mean return lacks to 1 (within 0 and 1)."""
 
 
 def collect_group(
@@ -84,8 +91,7 @@ def _add_forks(
     forks: list[Fork] = []
     skipped = 0
     for parent in forked_rollouts(experience.mains, config.which):
-        count = int(config.forks + rng.random())
-        search = points(config.rule, parent, experience.mains, count, rng)
+        search = _points(parent, experience.mains, config, rng)
         better: bool | None = None
         while (point := _next(search, better)) is not None:
             played = _play_fork(env, policy, request, config, parent, point, request.size + len(branches), rng)
@@ -98,7 +104,15 @@ def _add_forks(
     return replace(experience, branches=tuple(branches), forks=tuple(forks), skipped=skipped)
 
 
-def _next(search: Generator[ForkPoint, bool | None, None], better: bool | None) -> ForkPoint | None:
+def _points(parent: Trajectory, group: Sequence[Trajectory], config: ForkConfig, rng: np.random.Generator) -> Points:
+    """Where `parent` is forked."""
+    if config.every:
+        return fixed(every_kth(parent, config.every))
+    forks = config.forks * (difficulty(group) if config.by_difficulty else 1.0)
+    return points(config.rule, parent, group, int(forks + rng.random()), rng)
+
+
+def _next(search: Points, better: bool | None) -> ForkPoint | None:
     try:
         return search.send(better)
     except StopIteration:
@@ -109,6 +123,12 @@ def _better(parent: Trajectory, played: Sequence[Trajectory]) -> bool | None:
     """Whether a branch with another action returned more than the rollout; None when none was judged."""
     values = [t.value for t in played if t.value is not None and t.origin is not None and not t.origin.same_action]
     return max(values) > parent.value if values and parent.value is not None else None
+
+
+def difficulty(group: Sequence[Trajectory]) -> float:
+    """What the mean return of the judged in `group` lacks to 1, within 0 and 1; 1 when none was judged."""
+    values = [t.value for t in group if t.value is not None]
+    return float(np.clip(1.0 - np.mean(values), 0.0, 1.0)) if values else 1.0
 
 
 def forked_rollouts(mains: Sequence[Trajectory], which: Which) -> list[Trajectory]:
@@ -134,11 +154,9 @@ def _play_fork(
 ) -> list[Trajectory] | None:
     """The branches of one fork point; None when no other action reaches the floor."""
     decision = parent.decisions[point.step]
-    others = policy.probabilities(decision.observation).copy()
-    others[decision.action] = 0.0
-    if not others.any() or others.max() < config.floor or decision.ref is None:
+    actions = _first_actions(policy, decision, config, rng)
+    if actions is None or decision.ref is None:
         return None
-    actions = [sample(others, rng) for _ in range(config.alternatives)] + [decision.action] * config.replays
     return [
         play_branch(
             env,
@@ -152,6 +170,19 @@ def _play_fork(
         )
         for i, action in enumerate(actions)
     ]
+
+
+def _first_actions(
+    policy: Policy, decision: Decision, config: ForkConfig, rng: np.random.Generator
+) -> list[int] | None:
+    """What the branches begin with; None when the point is skipped."""
+    probabilities = policy.probabilities(decision.observation)
+    others = probabilities.copy()
+    others[decision.action] = 0.0
+    drawn_from = others if config.actions == "others" else probabilities
+    if not drawn_from.any() or others.max() < config.floor:
+        return None
+    return [sample(drawn_from, rng) for _ in range(config.alternatives)] + [decision.action] * config.replays
 
 
 def _fork(parent: Trajectory, point: ForkPoint, played: Sequence[Trajectory]) -> Fork:

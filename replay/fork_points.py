@@ -31,6 +31,11 @@ class ForkPoint:
     probability: float
 
 
+Points = Generator[ForkPoint, bool | None, None]
+"""Decisions to fork, one after the other; it is sent whether an alternative of the last one returned more than the
+rollout (None: not judged)."""
+
+
 def uniform(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
     """Every decision alike."""
     return np.ones(rollout.steps)
@@ -71,7 +76,18 @@ def pass_rate(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
     return np.exp(-0.5 * ((np.arange(rollout.steps) - half) / max(1.0, rollout.steps / 8)) ** 2)
 
 
-RULES: dict[str, Rule] = {"uniform": uniform, "entropy": entropy, "cost_aware": cost_aware, "pass_rate": pass_rate}
+def late(rollout: Trajectory, group: Sequence[Trajectory]) -> np.ndarray:
+    """One over the steps still to be played: near the tail, whatever the policy thinks of it."""
+    return 1.0 / np.arange(rollout.steps, 0, -1)
+
+
+RULES: dict[str, Rule] = {
+    "uniform": uniform,
+    "entropy": entropy,
+    "late": late,
+    "cost_aware": cost_aware,
+    "pass_rate": pass_rate,
+}
 
 
 def choose(
@@ -91,19 +107,18 @@ def choose(
     return tuple(ForkPoint(int(step), float(probabilities[step])) for step in sorted(steps))
 
 
-def points(
-    rule: str, rollout: Trajectory, group: Sequence[Trajectory], count: int, rng: np.random.Generator
-) -> Generator[ForkPoint, bool | None, None]:
-    """At most `count` decisions to fork, one after the other; it is sent whether an alternative of the last one
-    returned more than the rollout (None: not judged). Raises ValueError for an unknown rule."""
-    if rule == BISECT:
-        yield from _bisected(rollout, count)
-    else:
-        for point in choose(rule, rollout, group, count, rng):  # noqa: UP028 (a tuple cannot be sent anything)
-            yield point
+def points(rule: str, rollout: Trajectory, group: Sequence[Trajectory], count: int, rng: np.random.Generator) -> Points:
+    """At most `count` decisions to fork, one after the other. Raises ValueError for an unknown rule."""
+    return _bisected(rollout, count) if rule == BISECT else fixed(choose(rule, rollout, group, count, rng))
 
 
-def _bisected(rollout: Trajectory, count: int) -> Generator[ForkPoint, bool | None, None]:
+def fixed(chosen: Sequence[ForkPoint]) -> Points:
+    """These, whatever came of the ones before."""
+    for point in chosen:  # noqa: UP028 (what is iterated over cannot be sent anything)
+        yield point
+
+
+def _bisected(rollout: Trajectory, count: int) -> Points:
     """Divide and conquer for the decision that lost the rollout (replay/attribution.py). A decision may come again."""
     if not rollout.steps:
         return
@@ -112,3 +127,8 @@ def _bisected(rollout: Trajectory, count: int) -> Generator[ForkPoint, bool | No
         step = next_state(answers)
         better = yield ForkPoint(step, 1.0)
         answers = answers if better is None else answers.add(step, better)
+
+
+def every_kth(rollout: Trajectory, k: int) -> tuple[ForkPoint, ...]:
+    """Decisions 0, k, 2k, ...: nothing is drawn, so each is picked with probability 1."""
+    return tuple(ForkPoint(step, 1.0) for step in range(0, rollout.steps, k))

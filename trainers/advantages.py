@@ -7,10 +7,13 @@ timeout) get 0 everywhere and take part in no mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from refork.replay.trajectory import TaskExperience, Trajectory
+
+DUST = 1e-9
+"""An advantage of at most this times the largest return is a rounding error."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,12 @@ class Credit:
 def returns(trajectories: Sequence[Trajectory]) -> np.ndarray:
     """Returns of the judged among `trajectories`, in order."""
     return np.array([t.value for t in trajectories if t.value is not None], dtype=np.float64)
+
+
+def without_dust(credit: Credit, experience: TaskExperience) -> Credit:
+    """`credit` with 0 where only rounding is left: a decision of such would count among those that teach something."""
+    dust = DUST * np.abs(returns(experience.trajectories)).max(initial=0.0)
+    return replace(credit, values={k: np.where(np.abs(v) > dust, v, 0.0) for k, v in credit.values.items()})
 
 
 def grpo_advantage(value: float, group: np.ndarray) -> float:
@@ -41,10 +50,19 @@ def rloo_advantage(value: float, group: np.ndarray) -> float:
     return 0.0 if len(group) < 2 else float((value - group.mean()) * len(group) / (len(group) - 1))
 
 
+def maxrl_advantage(value: float, group: np.ndarray) -> float:
+    """(R - mean) / (mean + 1e-6), for returns of 0 or more (MaxRL, arXiv 2602.02710): with returns of 0 or 1 the mean
+    over the group climbs log P(success) to order n - 1, for a group without success gives nothing. 0 as well where the
+    mean is not positive, for which the source says nothing."""
+    mean = float(group.mean())
+    return (value - mean) / (mean + 1e-6) if mean > 0 else 0.0
+
+
 OUTCOME: dict[str, Callable[[float, np.ndarray], float]] = {
     "grpo": grpo_advantage,
     "dr_grpo": dr_grpo_advantage,
     "rloo": rloo_advantage,
+    "maxrl": maxrl_advantage,
 }
 """Outcome advantages: (return, returns of the group) -> one number for every step."""
 

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from refork.envs.chain import OPTIONS, START, ChainEnv
 from refork.envs.forkable import InfraError, Reward, Timeout
-from refork.replay.counterfactual import ForkConfig, GroupRequest, collect_group, forked_rollouts, lost_group
+from refork.replay.counterfactual import (
+    ForkConfig,
+    GroupRequest,
+    collect_group,
+    difficulty,
+    forked_rollouts,
+    lost_group,
+)
 from refork.replay.seeding import generator, task_seed
 from refork.replay.trajectory import TaskExperience, Trajectory
 
@@ -242,3 +249,39 @@ def test_results_do_not_depend_on_the_hash_seed_or_the_process() -> None:
     assert found == {
         str(_comparable(collect_group(ChainEnv("chain-5"), LinearPolicy(), _request("chain-5"), FORK_ALL))) + "\n"
     }
+
+
+def test_continuations_are_drawn_from_the_policy_as_it_is() -> None:
+    config = ForkConfig(which="all", rule="uniform", forks=4, alternatives=50, actions="policy")
+    experience = collect_group(ScriptedEnv(), UniformPolicy(0.5, 0.2, 0.3), _request(size=20), config)
+    by_key = {t.key: t for t in experience.trajectories}
+    drawn = [b.decisions[0].action for b in experience.branches]
+    assert len(drawn) == 20 * 4 * 50
+    for action, probability in enumerate((0.5, 0.2, 0.3)):
+        error = (probability * (1 - probability) / len(drawn)) ** 0.5
+        assert np.mean(np.array(drawn) == action) == pytest.approx(probability, abs=4 * error)
+    for fork in experience.forks:
+        taken = by_key[fork.parent].decisions[fork.step].action
+        assert {by_key[k].decisions[0].action for k in fork.replays} == {taken}
+        assert taken not in {by_key[k].decisions[0].action for k in fork.alternatives}
+
+
+def test_a_state_without_another_action_still_has_continuations() -> None:
+    config = ForkConfig(which="all", every=2, actions="policy")
+    experience = collect_group(ScriptedEnv(), UniformPolicy(1.0, 0.0), _request(), config)
+    assert (len(experience.branches), experience.skipped) == (8, 0)
+    assert collect_group(ScriptedEnv(), UniformPolicy(1.0, 0.0), _request(), replace(config, floor=0.1)).skipped == 8
+
+
+def test_every_kth_decision_is_forked_without_a_draw() -> None:
+    experience = collect_group(ScriptedEnv(), UniformPolicy(), _request(), ForkConfig(which="all", every=3))
+    assert [(f.step, f.selection) for f in experience.forks] == [(0, 1.0), (3, 1.0)] * 4
+
+
+def test_harder_tasks_are_forked_more_often() -> None:
+    config = ForkConfig(which="all", rule="uniform", forks=4, by_difficulty=True)
+    solved = collect_group(ScriptedEnv(), UniformPolicy(0.0, 1.0), _request(), replace(config, actions="policy"))
+    failed = collect_group(ScriptedEnv(), UniformPolicy(1.0, 0.0), _request(), replace(config, actions="policy"))
+    assert (len(solved.forks), len(failed.forks)) == (0, 16)
+    assert difficulty([_main(0.25), _main(None), _main(0.75)]) == 0.5
+    assert difficulty([_main(None)]) == difficulty([_main(-1.0)]) == 1.0

@@ -3,7 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from refork.envs.forkable import Reward
-from refork.replay.fork_points import RULES, choose, cost_aware, entropy, pass_rate, points, uniform
+from refork.replay.fork_points import (
+    RULES,
+    choose,
+    cost_aware,
+    entropy,
+    every_kth,
+    late,
+    pass_rate,
+    points,
+    uniform,
+)
 from refork.replay.trajectory import Decision, Trajectory
 
 
@@ -65,7 +75,16 @@ def test_what_was_not_judged_is_asked_again() -> None:
     assert list(points("bisect", _rollout(), (), 3, np.random.default_rng(0))) == []
 
 
-@pytest.mark.parametrize("rule", ["cost_aware", "entropy", "uniform"])
+def test_late_prefers_the_tail_whatever_the_entropy() -> None:
+    assert late(_rollout(0.6, 0.0, 0.1), ()).tolist() == [1 / 3, 1 / 2, 1.0]
+
+
+def test_every_kth_begins_with_the_first() -> None:
+    assert [(p.step, p.probability) for p in every_kth(_rollout(0.1, 0.2, 0.0, 0.3), 3)] == [(0, 1.0), (3, 1.0)]
+    assert every_kth(_rollout(), 1) == ()
+
+
+@pytest.mark.parametrize("rule", ["cost_aware", "entropy", "late", "uniform"])
 def test_points_are_distinct_ordered_and_carry_the_probability_of_one_draw(rule: str) -> None:
     rollout = _rollout(0.5, 0.1, 0.4, 0.3, 0.2)
     weights = RULES[rule](rollout, ())

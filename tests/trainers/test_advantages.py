@@ -1,5 +1,7 @@
 """Outcome estimators: hand-computed values, masks, degenerate groups."""
 
+import itertools
+
 import numpy as np
 import pytest
 from refork.trainers.advantages import OUTCOME, outcome_credit
@@ -15,6 +17,7 @@ STD = (1 / 3) ** 0.5  # unbiased, of 1, 0, 0, 1
         ("grpo", [0.5 / (STD + 1e-6), -0.5 / (STD + 1e-6)]),
         ("dr_grpo", [0.5, -0.5]),
         ("rloo", [1 - 1 / 3, 0 - 2 / 3]),
+        ("maxrl", [0.5 / (0.5 + 1e-6), -0.5 / (0.5 + 1e-6)]),
     ],
 )
 def test_values_by_hand(name: str, expected: list[float]) -> None:
@@ -47,3 +50,23 @@ def test_rloo_is_the_mean_of_the_others() -> None:
     values = np.random.default_rng(0).random(7)
     for i, value in enumerate(values):
         assert OUTCOME["rloo"](value, values) == pytest.approx(value - np.delete(values, i).mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("p", [0.03, 0.4, 0.9])
+def test_maxrl_climbs_log_success_to_order_n_minus_1(size: int, p: float) -> None:
+    """Exact, over all outcomes of a group: one decision, success with probability p = sigmoid(theta), so the score is
+    R - p; the gradient of -sum_{k<n} (1 - p)^k / k by theta is sum_{k<n} (1 - p)^(k - 1) p (1 - p)."""
+    found = 0.0
+    for returns in itertools.product([0.0, 1.0], repeat=size):
+        group = np.array(returns)
+        chance = np.where(group == 1.0, p, 1 - p).prod()
+        found += chance * np.mean([OUTCOME["maxrl"](value, group) * (value - p) for value in returns])
+    expected = sum((1 - p) ** (k - 1) * p * (1 - p) for k in range(1, size))
+    assert found == pytest.approx(expected, rel=1e-4)
+    dr_grpo = p * (1 - p) * (size - 1) / size  # what the plain difference climbs
+    assert found > dr_grpo
+
+
+def test_maxrl_says_nothing_where_no_return_is_positive() -> None:
+    assert [OUTCOME["maxrl"](v, np.array([-1.0, 0.0])) for v in (-1.0, 0.0)] == [0.0, 0.0]

@@ -51,7 +51,7 @@ def _stepped(loop: Loop, count: int) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
 
 
-@pytest.mark.parametrize("kind", ["crr", "grpo"])
+@pytest.mark.parametrize("kind", ["crr", "grpo", "tree"])
 @pytest.mark.parametrize("stop", [1, 4, 7])
 def test_a_resumed_run_equals_one_that_never_stopped(kind: str, stop: int) -> None:
     straight, _ = chain_loop(job(2, kind=kind, updates=8))

@@ -29,7 +29,7 @@ def _steps(loop: Loop, count: int) -> None:
         loop.step()
 
 
-@pytest.mark.parametrize("kind", ["crr", "grpo"])
+@pytest.mark.parametrize("kind", ["crr", "grpo", "tree"])
 @pytest.mark.parametrize("hidden", [(), (16,)])
 def test_resuming_equals_never_having_stopped(kind: str, hidden: Sequence[int]) -> None:
     job = chain_job(kind, hidden, updates=10, schedule="cosine", warmup=2, kl=0.01, epochs=2, minibatch=64, group=4)

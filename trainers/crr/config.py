@@ -17,7 +17,7 @@ class AlgorithmConfig(PolicyGradientConfig):
     which: Literal["mixed_successes", "mixed_failures", "mixed", "all"] = "mixed_successes"
     """Rollouts that are forked: those above the mean of a group with both outcomes; under it; all of such a group;
     all."""
-    rule: Literal["entropy", "uniform", "cost_aware", "pass_rate", "bisect"] = "entropy"
+    rule: Literal["entropy", "uniform", "late", "cost_aware", "pass_rate", "bisect"] = "entropy"
     """Fork-point rule (replay/fork_points.py)."""
     forks: float = Field(8.0, gt=0)
     """Fork points per forked rollout, to begin with when it adapts."""

@@ -13,7 +13,7 @@ class AlgorithmConfig(PolicyGradientConfig):
 
     kind: Literal["grpo"] = "grpo"
     """Algorithm."""
-    estimator: Literal["grpo", "dr_grpo", "rloo"] = "grpo"
+    estimator: Literal["grpo", "dr_grpo", "rloo", "maxrl"] = "grpo"
     """Advantage of a rollout within its group."""
     aggregate: Literal["decisions", "rollouts"] = "decisions"
     """Mean of the loss over all decisions of the update, or over rollouts of their means."""

@@ -1,4 +1,4 @@
-"""GRPO, Dr.GRPO and RLOO: outcome-only, no forks."""
+"""GRPO, Dr.GRPO, RLOO and MaxRL: outcome-only, no forks."""
 
 from __future__ import annotations
 

@@ -6,64 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refork.envs.forkable import Noise, Obs, Outcome, Reward, StateRef
 from refork.replay import fork_points
 from refork.replay.counterfactual import ForkConfig, GroupRequest, collect_group
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.crr.advantages import CrrForm, crr_credit
 
-HORIZON, STATES, ACTIONS = 3, 3, 3
+from tests.trainers.tabular_env import ACTIONS, HORIZON, TabularEnv
+
 GROUPS, SIZE = 2500, 4
-
-
-class TabularEnv:
-    """Stochastic moves, return 0 or 1 with a chance that the last state sets."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(5)
-        self.moves = rng.dirichlet(np.ones(STATES), (HORIZON, STATES, ACTIONS))
-        self.chance = np.array([0.05, 0.5, 0.95])
-        self.policy = rng.dirichlet(np.full(ACTIONS, 3.0), (HORIZON, STATES))
-        self._rng = np.random.default_rng(6)  # goes on over resets: fresh noise
-
-    def exact_advantages(self) -> np.ndarray:
-        """Q - V, (HORIZON, STATES, ACTIONS)."""
-        value, found = self.chance, np.zeros((HORIZON, STATES, ACTIONS))
-        for t in reversed(range(HORIZON)):
-            q = self.moves[t] @ value
-            value = (self.policy[t] * q).sum(-1)
-            found[t] = q - value[:, None]
-        return found
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
-        self.time, self.state = 0, 0
-        return (0, 0), {}
-
-    def step(self, action: int) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
-        moves = self.moves[self.time, self.state, action]
-        self.state = int(moves.cumsum().searchsorted(self._rng.random()).clip(max=STATES - 1))
-        self.time += 1
-        return (self.time, self.state), 0.0, self.time == HORIZON, False, {}
-
-    @property
-    def state_id(self) -> str:
-        return f"{self.time}/{self.state}"
-
-    def snapshot(self) -> StateRef:
-        return StateRef(self.state_id, {"at": (self.time, self.state)})
-
-    def restore(self, ref: StateRef, *, noise: Noise = "fresh") -> Obs:
-        self.time, self.state = ref.payload["at"]
-        return self.time, self.state
-
-    def grade(self) -> Outcome:
-        return Reward(float(self._rng.random() < self.chance[self.state]))
-
-    def close(self) -> None:
-        pass
-
-    def probabilities(self, observation: Obs) -> np.ndarray:
-        return self.policy[observation]
 
 
 def _late(rollout: Any, group: Any) -> np.ndarray:
