@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from refork.envs.chain import START, ChainEnv
-from refork.replay.fork_points import RULES
+from refork.replay.fork_points import BISECT, RULES
 from refork.trainers.config import JobConfig, algorithms, trainer_config_class
 from refork.trainers.crr.advantages import CrrForm
 from refork.trainers.crr.config import AlgorithmConfig
@@ -84,7 +84,7 @@ def test_what_makes_no_sense_is_refused(section: dict[str, Any], where: str) -> 
 
 
 def test_the_rules_of_the_config_are_those_there_are() -> None:
-    assert set(get_args(AlgorithmConfig.model_fields["rule"].annotation)) == set(RULES)
+    assert set(get_args(AlgorithmConfig.model_fields["rule"].annotation)) == {*RULES, BISECT}
 
 
 def test_defaults_of_config_and_estimator_agree() -> None:
