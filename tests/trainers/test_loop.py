@@ -99,6 +99,25 @@ def test_lost_groups_do_not_change_what_the_others_teach() -> None:
     assert (weights_of(with_lost) == weights_of(alone)).all()
 
 
+def test_what_fails_everywhere_is_no_tasks_fault() -> None:
+    """Else a run that a full disk has stopped would find all its tasks set aside when there is room again."""
+    tasks = [f"chain-{i}" for i in range(4)]
+    collector = _Failing(*tasks)
+    job = chain_job(tasks_per_update=4, updates=8, quarantine=2, stall=5)
+    loop, rows = chain_loop(job, tasks=4, collector=collector)
+    with pytest.warns(UserWarning) as told:
+        for _ in range(4):
+            loop.step()
+        collector.tasks = ()
+        loop.run()
+    said = [str(warning.message) for warning in told]
+    assert said == [
+        "update 1: 12 of 12 rollouts are masked, as their machinery failed; the last one: actor died",
+    ]
+    assert [row["quarantined"] for _, row in rows.rows] == [0] * 8
+    assert [row["infra_errors"] for _, row in rows.rows] == [12] * 4 + [0] * 4
+
+
 def test_a_run_in_which_nothing_is_judged_stalls_loudly() -> None:
     tasks = [f"chain-{i}" for i in range(64)]
     loop, rows = chain_loop(chain_job(updates=50, stall=3), collector=_Failing(*tasks))
