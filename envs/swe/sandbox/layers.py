@@ -71,7 +71,7 @@ class LayerStore:
     def _make_root(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = os.geteuid() if self.uid is None else self.uid
-        if os.geteuid() == 0 and not any(self.root.iterdir()):
+        if os.geteuid() == 0 and not {path.name for path in self.root.iterdir()} - {"lock"}:  # a sweep makes that one
             os.chown(self.root, wanted, wanted)
         found = self.root.stat().st_uid
         if found != wanted:

@@ -257,6 +257,13 @@ def test_a_base_for_which_there_is_no_room_is_copied_when_there_is(disk: Path, s
     assert {name for name in left(disk / "layers") if not name.startswith("b-")} == set()
 
 
+def test_an_empty_disk_that_was_swept_before_is_taken(disk: Path, small: SandboxSpec) -> None:
+    assert sweep(disk) == 0
+    backend = OverlayBackend(disk)
+    assert sh(backend.open(small), "ls")
+    backend.close()
+
+
 def empty(disk: Path) -> None:
     for filler in disk.glob("filler*"):
         filler.unlink()
