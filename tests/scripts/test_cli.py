@@ -91,6 +91,7 @@ def test_a_dry_run_takes_half_a_second_and_leaves_nothing(tmp_path: Path) -> Non
         (("evaluate", "nowhere"), "nowhere: no such checkpoint or run"),
         (("evaluate", "nowhere", "--split", "held"), 'Did you mean "held_out"'),
         (("fork", "nowhere", "chain-1", "--step", "0"), "nowhere: not the folder of a run"),
+        (("train", "repair_small", "--env.backend", "e2b"), "the e2b backend needs a key: set E2B_API_KEY"),
         (("clean", "--al"), "Unknown option: --al."),
     ],
 )
@@ -102,6 +103,9 @@ def test_bad_input_is_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for key in ("WANDB_API_KEY", "E2B_API_KEY", "NETRC"):
+        monkeypatch.delenv(key, raising=False)
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert message in said
