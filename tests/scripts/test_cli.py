@@ -127,6 +127,17 @@ def test_clean_says_what_it_removed(tmp_path: Path) -> None:
     assert found["owners of sandbox layers"] == found["containers"] == "nothing to remove"
 
 
+def test_clean_does_not_call_nothing_what_it_could_not_ask_for(tmp_path: Path) -> None:
+    pytest.importorskip("e2b")
+    nowhere = {"E2B_API_KEY": "e2b_" + "0" * 40, "E2B_API_URL": "http://127.0.0.1:9"}
+    done = refork(tmp_path, "clean", DOCKER_HOST="unix:///nowhere.sock", **nowhere)
+    assert done.returncode == 0
+    assert "the e2b service cannot be asked" in done.stderr
+    found = dict(line.split(": ") for line in done.stdout.splitlines())
+    for kind in ("sandboxes and snapshots of the e2b service", "unused copies of workspaces in the e2b service"):
+        assert found[kind] == "could not be asked, so what is there stays; run it again later"
+
+
 @pytest.mark.ray
 def test_doctor_says_what_works_and_what_to_do_about_the_rest(tmp_path: Path) -> None:
     done = refork(tmp_path, "doctor", DOCKER_HOST="unix:///nowhere.sock")
