@@ -92,6 +92,16 @@ def test_a_dry_run_takes_half_a_second_and_leaves_nothing(tmp_path: Path) -> Non
         (("evaluate", "nowhere", "--split", "held"), 'Did you mean "held_out"'),
         (("fork", "nowhere", "chain-1", "--step", "0"), "nowhere: not the folder of a run"),
         (("train", "repair_small", "--env.backend", "e2b"), "the e2b backend needs a key: set E2B_API_KEY"),
+        *(
+            (("train", "chain_small", "--storage", url, *more), f"{hidden}: holds a password, which would be kept")
+            for url, hidden in (
+                ("s3://KEY:HIDDEN@bucket/runs", "s3://***@bucket/runs"),
+                ("s3://KEY:HID/DEN@bucket/runs", "s3://***@bucket/runs"),
+                ("sftp://me:word@host/runs", "sftp://***@host/runs"),
+            )
+            for more in ((), ("--dry-run",))
+        ),
+        (("train", "s3://KEY:HIDDEN@bucket/runs/a", "--resume"), "s3://***@bucket/runs/a: holds a password"),
         (("clean", "--al"), "Unknown option: --al."),
     ],
 )
@@ -108,6 +118,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         monkeypatch.delenv(key, raising=False)
     assert main(arguments) == 2
     said = capsys.readouterr().err
+    assert "HIDDEN" not in said
     assert message in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
