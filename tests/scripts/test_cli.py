@@ -91,6 +91,10 @@ def test_a_dry_run_takes_half_a_second_and_leaves_nothing(tmp_path: Path) -> Non
         (("evaluate", "nowhere"), "nowhere: no such checkpoint or run"),
         (("evaluate", "nowhere", "--split", "held"), 'Did you mean "held_out"'),
         (("fork", "nowhere", "chain-1", "--step", "0"), "nowhere: not the folder of a run"),
+        (
+            ("train", "chain_small", "--tracking.wandb", "online"),
+            "tracking.wandb: online needs a key: set WANDB_API_KEY",
+        ),
         (("train", "repair_small", "--env.backend", "e2b"), "the e2b backend needs a key: set E2B_API_KEY"),
         *(
             (("train", "chain_small", "--storage", url, *more), f"{hidden}: holds a password, which would be kept")
