@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,8 +30,8 @@ _SETTLE_S = 30.0
 """Seconds after the end of a log in which the job must be known to have ended."""
 _TRIES = 10
 """Times in a row that a lost log is looked for again, a second apart."""
-_INTERRUPTED = 130
-"""Exit code of a job that was stopped, as of an interrupted command."""
+_BAD_INPUT, _INTERRUPTED = 2, 130
+"""Exit codes of ours; the second also for a job that was stopped."""
 _TALKATIVE = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
@@ -150,14 +151,9 @@ class JobServer:
                 self.client.stop_job(submission)
         return str(self._ended(submission, STOP_S + _SETTLE_S).status.value)
 
-    def exit_code(self, submission: str) -> int:
-        """Of one that has ended. Raises InfraFailure when it never began."""
-        job = self._ended(submission, _SETTLE_S)
-        if job.status == "STOPPED":
-            return _INTERRUPTED
-        if job.status == "FAILED" and job.driver_exit_code is None:
-            raise InfraFailure(f"{submission}: {reason(job)}")
-        return int(job.driver_exit_code or 0)
+    def end(self, submission: str) -> Any:
+        """What is known of a job whose log has ended. Raises InfraFailure when it goes on."""
+        return self._ended(submission, _SETTLE_S)
 
     def _ended(self, submission: str, seconds: float) -> Any:
         deadline = time.monotonic() + seconds
@@ -175,6 +171,27 @@ class JobServer:
         except (RuntimeError, OSError, ray.exceptions.RayError) as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise InfraFailure(f"{self.address}: {lines[0]}") from error
+
+
+def exit_code(job: Any) -> int:
+    """Of one that has ended. Raises InfraFailure when it never began, or ended without a word of ours."""
+    if job.status == "STOPPED":
+        return _INTERRUPTED
+    code = job.driver_exit_code
+    if job.status == "FAILED" and code is None:
+        raise InfraFailure(f"{job.submission_id}: {reason(job)}")
+    code = int(code or 0)
+    number = -code if code < 0 else code - 128 if code > 128 and code != _INTERRUPTED else 0
+    if number in [known.value for known in signal.Signals]:
+        how = f"ended by {signal.Signals(number).name}"
+    elif code == _BAD_INPUT and "refork: " not in (job.message or ""):
+        how = f"ended with exit code {code} and not a word about it"
+    else:
+        return code
+    raise InfraFailure(
+        f"{job.submission_id}: {how}: a crash outside of Python, or something killed it (out of memory?); "
+        "`refork launch logs` has what it printed, and --resume goes on from its last checkpoint"
+    )
 
 
 def reason(job: Any) -> str:

@@ -14,12 +14,11 @@ from pydantic import Field, model_validator
 from refork.agents.q_networks import LogShape
 from refork.cluster.env_options import env_options
 from refork.cluster.family import LOGS
+from refork.cluster.log_cache import converted
 from refork.envs.forkable import BadInput
-from refork.envs.home import home
 from refork.envs.log_spec import LogSpec, Simulator
 from refork.envs.simulators import SIMULATORS, open_simulator
 from refork.envs.swe.tasks import Split
-from refork.replay.formats.kinds import cached
 from refork.replay.transitions import SPLIT, Transitions, digest, load, of, split_by_patient
 from refork.replay.validation import check_learnable
 from refork.trainers.config import Config, EnvConfig
@@ -77,7 +76,7 @@ class LogSource:
         return of(self.simulator.log(behaviour, self.options.episodes, self.options.log_seed))
 
     def _loaded(self, path: Path) -> Transitions:
-        log = load(cached(path, self.options.schema_file, home() / "logs"))
+        log = load(converted(path, self.options.schema_file))
         if self.simulator is not None and log.spec.env != self.env.id:
             raise BadInput(
                 f"env.tasks: {path} is a log of {log.spec.env or 'an unknown environment'}, not of {self.env.id}; "

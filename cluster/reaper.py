@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from refork.cluster.log_cache import collect_logs
 from refork.envs.forkable import InfraFailure
 from refork.envs.home import home
 from refork.envs.owner import alive, owner
@@ -108,8 +109,9 @@ def _in_use(folder: Path) -> bool:
     return alive(label.read_text()) if label.exists() else time.time() - folder.stat().st_mtime < 60
 
 
-def sweep() -> dict[str, int]:
-    """Remove everything that has no living owner; counts by kind. Cheap when there is nothing."""
+def sweep() -> dict[str, int | None]:
+    """Remove everything that has no living owner; counts by kind, None where there was no answer. Cheap when there is
+    nothing."""
     return {
         "ray folders": sweep_ray_folders(),
         "owners of sandbox layers": sweep_layers(home() / "layers"),
@@ -119,13 +121,17 @@ def sweep() -> dict[str, int]:
     }
 
 
-def collect() -> int:
-    """Remove copies of workspaces that no living run uses; they are made again when needed. How many."""
-    return collect_layers(home() / "layers", ()) + _in_service(collect_bases)
+def collect() -> dict[str, int | None]:
+    """Remove what no living process uses and is made again when needed; counts as of `sweep`."""
+    return {
+        "unused copies of workspaces": collect_layers(home() / "layers", ()),
+        "unused copies of workspaces in the e2b service": _in_service(collect_bases),
+        "unused conversions of logs": collect_logs(),
+    }
 
 
-def _sweep_containers() -> int:
-    """0 where there is no Docker to ask."""
+def _sweep_containers() -> int | None:
+    """0 where there is no Docker to ask; None: it did not answer."""
     from refork.envs.swe.sandbox.docker_client import connect
     from refork.envs.swe.sandbox.docker_client import sweep as sweep_containers
 
@@ -138,18 +144,18 @@ def _sweep_containers() -> int:
             return len(sweep_containers(client))
         except InfraFailure as failure:
             log.warning("containers of dead runs were not removed: %s", failure)
-            return 0
+            return None
 
 
-def _in_service(clear: Callable[[Service], int]) -> int:
-    """What `clear` has removed; 0 where there is no service to ask: no package or no key."""
+def _in_service(clear: Callable[[Service], int]) -> int | None:
+    """What `clear` has removed; 0 where there is no service to ask: no package or no key; None: it did not answer."""
     try:
         return clear(Service(attempts=1, request_s=10.0))  # a start does not wait for a service it may not need
     except UnsupportedHost:
         return 0
     except InfraFailure as failure:
         log.warning("the e2b service cannot be asked for what dead runs left there: %.200s", failure)
-        return 0
+        return None
 
 
 def watch(pid: int, folder: Path) -> None:

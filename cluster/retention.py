@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ from refork.cluster.tracking import read_metrics
 from refork.envs.forkable import BadInput
 from refork.trainers.config import JobConfig
 
+log = logging.getLogger("refork.training")
+
+_TOLD: set[tuple[Path, str]] = set()
+"""Metrics files and names that were warned of."""
 JUDGED_BY = ("validation/resolved", "validation/fraction", "validation/fqe")
 """What tells the best checkpoint of tasks, games and logs; more is better."""
 
@@ -48,7 +54,10 @@ class Retention:
     def _best(self, names: Sequence[str]) -> set[str]:
         if not self.best or self.metrics is None:
             return set()
-        values = judged(read_metrics(self.metrics), self.best_of)
+        rows = read_metrics(self.metrics)
+        values = judged(rows, self.best_of)
+        if self.best_of and not values:
+            _tell_unknown(self.best_of, rows, self.metrics)
         found = [(values[step_of(name)], -at, name) for at, name in enumerate(names) if step_of(name) in values]
         return {max(found)[2]} if found else set()
 
@@ -59,6 +68,22 @@ def judged(rows: Sequence[Mapping[str, Any]], metric: str = "") -> dict[int, flo
         if values := {row["step"]: row[name] for row in rows if row.get(name) is not None}:
             return values
     return {}
+
+
+def _tell_unknown(metric: str, rows: Sequence[Mapping[str, Any]], metrics: Path) -> None:
+    """Once for a run: there was an evaluation, and nothing of that name."""
+    names = sorted({name for row in rows for name in row} - {"step"})
+    validated = [name for name in names if name.startswith("validation/")]
+    if not validated or (metrics, metric) in _TOLD:
+        return
+    _TOLD.add((metrics, metric))
+    near = get_close_matches(metric, names, 3) or validated
+    log.warning(
+        "checkpoint.best_of: no metric %r was logged, so no checkpoint is kept as the best; nearest: %s; to change it "
+        "go on with --resume --checkpoint.best_of NAME",
+        metric,
+        ", ".join(near),
+    )
 
 
 def retention_of(job: JobConfig, metrics: Path) -> Retention:

@@ -12,6 +12,7 @@ from refork.cluster.local_ray import ray  # noqa: F401 (sets what Ray reads whil
 from ray.rllib.algorithms.ppo.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv
 from ray.tune.registry import register_env
 from ray.tune.trainable import trainable
 from refork.cluster.rllib_env import GraphGameMultiAgentEnv
@@ -25,11 +26,15 @@ GRAPH_GAME = "refork/GraphGame-v0"
 
 
 def register_environments() -> None:
-    """Make RLlib know every environment by its id; `env_config` holds the keywords of its factory."""
+    """Make RLlib know every environment by its id; `env_config` holds the keywords of its factory.
+
+    Agents of the others are there from the first to the last step, so RLlib's own wrapper loses none.
+    """
     for env_id in FACTORIES:
         register_env(env_id, lambda config, env_id=env_id: make_env(env_id, **config))
-    for env_id in PARALLEL:
-        register_env(env_id, GraphGameMultiAgentEnv)
+    for env_id in PARALLEL.keys() - {GRAPH_GAME}:
+        register_env(env_id, lambda config, env_id=env_id: ParallelPettingZooEnv(make_env(env_id, **config)))
+    register_env(GRAPH_GAME, GraphGameMultiAgentEnv)
 
 
 def results_in(folder: Path) -> None:

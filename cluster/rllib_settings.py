@@ -100,6 +100,7 @@ def with_options(config: Any, options: Mapping[str, Mapping[str, Any]]) -> Any:
         known = _parameters(config, group)
         for name in settings:
             _check(f"trainer.options.{group}.{name}", f"{group}.{name}", name, known)
+            _check_number(f"trainer.options.{group}.{name}", getattr(config, name, None), settings[name])
         try:
             getattr(config, group)(**settings)
         except (TypeError, ValueError) as error:
@@ -109,6 +110,13 @@ def with_options(config: Any, options: Mapping[str, Mapping[str, Any]]) -> Any:
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"trainer.options: RLlib says: {_line(error)}") from error
     return config
+
+
+def _check_number(key: str, default: Any, value: Any) -> None:
+    """Some of RLlib's numbers may be schedules, lists of [step, value]; RLlib itself takes "fast" for a bad one."""
+    number = isinstance(default, int | float) and not isinstance(default, bool)
+    if number and isinstance(value, str | bool | dict) and value != "auto":
+        raise BadInput(f"{key}: must be a number, as {default!r}, got {value!r}")
 
 
 def _check(key: str, path: str, name: str, known: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 from refork.cluster.local_ray import LocalRay, keeping_sigterm, ray, stay_on_loopback
 from refork.cluster.node_sweep import sweep_nodes
+from refork.cluster.ray_door import is_let_in
 from refork.cluster.resources import PRIVATE, Need, check_cluster, check_resources
 from refork.envs.forkable import BadInput
 
@@ -52,6 +53,8 @@ class JoinedRay:
         Raises BadInput when nothing answers there, it does not take our token, runs other versions, or lacks room.
         """
         _probe(address)
+        if not is_let_in(address):
+            raise BadInput(_refused(address, "the token is missing or wrong"))
         stay_on_loopback(False)
         try:
             with keeping_sigterm():

@@ -18,6 +18,7 @@ log = logging.getLogger("refork.storage")
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2")
 """Protocols without folders, where putting a file is one step. Making a folder there would make a bucket."""
+_CREDENTIALS = dict.fromkeys(("s3", "s3a"), "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY")
 PART = ".part"
 CHECKPOINTS = "checkpoints"
 
@@ -112,7 +113,19 @@ def open_storage(url: str, probe: bool = True) -> Storage:
     return storage
 
 
+def check_credentials(url: str) -> None:
+    """Raises BadInput for a password in a URL: it would be kept in every copy of the job."""
+    protocol, _, place = url.partition("://")
+    person, at, rest = place.rpartition("@")
+    if at and ":" in person and protocol not in ("file", "local"):
+        raise BadInput(
+            f"storage: {protocol}://***@{rest}: holds a password, which would be kept in job.toml: leave it out; "
+            f"credentials belong in the environment ({_CREDENTIALS.get(protocol, f'what fsspec reads for {protocol}')})"
+        )
+
+
 def _storage_at(url: str) -> Storage:
+    check_credentials(url)
     protocol, found, path = url.partition("://")
     if not found or not path.strip("/"):
         raise BadInput(

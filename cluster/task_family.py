@@ -11,9 +11,11 @@ from refork.cluster.evaluation import PolicyEvaluator, requests, spread_over_pac
 from refork.cluster.family import Contest, Contestant
 from refork.cluster.judgement import judge
 from refork.cluster.judgement_tables import TaskReport
+from refork.cluster.resources import PRIVATE
 from refork.cluster.rollout import RolloutSpec
 from refork.cluster.tasks import task_source
 from refork.envs.forkable import BadInput
+from refork.envs.swe.sandbox.opening import check_backend
 from refork.envs.swe.tasks import Split
 from refork.replay.store import TrajectoryStore
 from refork.replay.trajectory import TaskExperience
@@ -28,6 +30,8 @@ class TaskFamily:
 
     def __init__(self, job: JobConfig) -> None:
         self._job = job
+        if job.env.id == "refork/RepairMenu-v0" and job.cluster.address == PRIVATE:  # else other hosts have the key
+            check_backend(job.env.backend)
         self.source = task_source(job.env)
         self.spec = RolloutSpec(job.env, job.agent.kind)
 

@@ -158,6 +158,14 @@ def wandb_mode(wanted: str) -> str:
     return "online" if has_key() else "offline"
 
 
+def check_key(wanted: str) -> None:
+    """Raises BadInput for `online` without a key."""
+    if wanted == "online" and not has_key():
+        raise BadInput(
+            "tracking.wandb: online needs a key: set WANDB_API_KEY or run `wandb login`; offline or off does without"
+        )
+
+
 def has_key() -> bool:
     """A key is in the environment or in the netrc file that W&B writes."""
     if os.environ.get("WANDB_API_KEY"):

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from refork.cluster.storage import check_credentials
 from refork.envs.forkable import BadInput
 from refork.trainers.config import JobConfig, TrainerConfig, kinds, trainer_config_class
 
@@ -41,7 +42,9 @@ def read_job(job: str, overrides: Sequence[str] = ()) -> JobConfig:
         _set(data, override, kind)
     data["trainer"] = {"kind": kind, **data.get("trainer", {})}
     sources = {override.path: override.flag for override in given}
-    return _placed(_validated(data, trainer_config_class(kind), str(path), sources))
+    config = _placed(_validated(data, trainer_config_class(kind), str(path), sources))
+    check_credentials(config.storage)
+    return config
 
 
 def _placed(job: JobConfig) -> JobConfig:

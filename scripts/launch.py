@@ -131,14 +131,17 @@ def stop(submission: str, /, *, address: Address = "") -> int:
 
 def _follow(server: JobServer, submission: str) -> int:
     """The log until the end, then the job's exit code."""
+    from refork.cluster.launch_server import exit_code
+
     print("following; Ctrl+C leaves it running", file=sys.stderr)
     try:
         for part in server.follow(submission):
             print(part, end="", flush=True)
-        return server.exit_code(submission)
+        job = server.end(submission)
     except (KeyboardInterrupt, InfraFailure):
         _later(submission)
         raise
+    return exit_code(job)
 
 
 def _later(submission: str) -> int:

@@ -17,6 +17,7 @@ from refork.cluster.run_folder import RunFolder, create, saved_job
 from refork.cluster.storage import Storage, open_storage
 from refork.cluster.storage_writer import is_claimed, writing
 from refork.cluster.toml import dumps
+from refork.cluster.wandb_sink import check_key
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.scripts.job import read_job
 from refork.scripts.stored import fetched, is_url, stored_job, stored_overrides, to_resume
@@ -61,6 +62,7 @@ def train(
         print(dumps(config.model_dump(mode="json")), end="")
         return 0
     check_retention(config)
+    check_key(config.tracking.wandb)
     storage = open_storage(config.storage) if config.storage else None
     if resume:
         path = fetched(job, config.runs) if is_url(job) else to_resume(config, folder)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from refork.envs.forkable import InfraFailure, Reward
+from refork.envs.forkable import InfraError, InfraFailure, Reward
 from refork.replay.experience import Experience
 from refork.replay.player import GroupRequest
 from refork.replay.seeding import task_seed
@@ -123,6 +123,8 @@ class Loop:
         self.totals: Counter[str] = Counter()
         """What the run has spent so far: trajectories, steps, steps_executed, seconds ..."""
         self._unjudged_updates = 0
+        self._masking = False
+        """Did the last update have rollouts that the machinery failed?"""
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Go on to the last update, or to the end of the update in which `should_stop` turned true; then save.
@@ -143,7 +145,8 @@ class Loop:
         self._record(self.update, experience)
         collected = time.perf_counter()
         self._check_progress(experience)
-        for task in self.sampler.report(experience):
+        self._tell_of_masked(experience)
+        for task in [] if self._unjudged_updates else self.sampler.report(experience):  # all fail: not their fault
             warnings.warn(f"task {task} quarantined: {self.sampler.quarantined[task]}", stacklevel=2)
         metrics = self._summarise(experience)
         metrics |= self.trainer.update(self.update, experience)
@@ -168,6 +171,18 @@ class Loop:
         if self._unjudged_updates >= self.job.trainer.stall:
             last = outcomes[-1] if outcomes else "no rollout came back"
             raise Stalled(f"no rollout was judged in {self._unjudged_updates} updates in a row; the last one: {last}")
+
+    def _tell_of_masked(self, experience: Sequence[Experience]) -> None:
+        """Once for updates in a row."""
+        outcomes = [outcome for group in experience for _, outcome in group.outcomes]
+        reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, InfraError)]
+        if reasons and not self._masking:
+            warnings.warn(
+                f"update {self.update + 1}: {len(reasons)} of {len(outcomes)} rollouts are masked, as their machinery "
+                f"failed; the last one: {reasons[-1]}",
+                stacklevel=3,
+            )
+        self._masking = bool(reasons)
 
     def _add_totals(self, metrics: Mapping[str, float]) -> dict[str, float]:
         for name in ("trajectories", "steps", "steps_executed", "seconds_collect", "seconds_update"):

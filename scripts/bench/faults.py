@@ -5,9 +5,15 @@ The chain is played, with actors, learners, or on a cluster of three nodes in a 
 or stored twice; `recover_s`: seconds from the fault to the first update beyond the last one before it, with the time
 it takes to notice and, where a person or a scheduler has to start the run again, with that start.
 
+Where the disk under the sandboxes is full for three updates, repair tasks of a toy package are played, 20 updates;
+`lost` are then those of which a rollout was masked, since all later ones learn something else, and it has recovered
+with the first of which none was. A reward that the undisturbed run did not give to the same rollout, as long as both
+have learnt the same, ends the measurement.
+
     python scripts/bench/faults.py [--quick] [--faults NAME ...] [--out FILE]
 
-The last line is one JSON object: `lost_steps`, `double_counted` and `recover_s` by fault.
+With `--out`, rows of other faults in FILE stay. The last line is one JSON object: `lost_steps`, `double_counted` and
+`recover_s` by fault.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +37,20 @@ from typing import Any
 from refork.cluster.tracking import read_metrics
 from refork.replay.store import TrajectoryStore
 from refork.scripts.bench.hosts import REFORK, Hosts, below
+from refork.scripts.bench.toy_tasks import toy_set
 
 JOB = ("train", "chain_small", "--checkpoint.every", "20", "--tracking.wandb", "off")
+REPAIR: tuple[str, ...] = (
+    "train",
+    "repair_small",
+    "--env.tasks",
+    "set",
+    "--env.cache",
+    "false",
+    "--tracking.wandb",
+    "off",
+)
+REPAIR += ("--trainer.tasks_per_update", "3", "--trainer.group", "3")
 ACTORS = ("--rollout.actors", "2")
 SANDBOX = ("--num-cpus", "1", "--resources", '{"sandbox": 1}')
 PATIENCE_S = 300.0
@@ -46,6 +64,7 @@ class Run:
     updates: int
     options: tuple[str, ...] = ()
     hosts: Hosts | None = None
+    job: tuple[str, ...] = JOB
     process: subprocess.Popen[str] | None = None
     told: list[str] = field(default_factory=list)
 
@@ -56,7 +75,7 @@ class Run:
 
     def start(self, *command: str) -> None:
         """The job, or another command of `refork`."""
-        whole = [str(REFORK), *(command or (*JOB, "--trainer.updates", str(self.updates), *self.options))]
+        whole = [str(REFORK), *(command or (*self.job, "--trainer.updates", str(self.updates), *self.options))]
         inside = self.hosts.inside(whole) if self.hosts else whole
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "REFORK"))}
         own = {"HOME": str(self.place), "REFORK_HOME": str(self.place / ".refork")}
@@ -154,17 +173,26 @@ def kill_head(run: Run) -> None:
 
 def fill_disk(run: Run) -> None:
     """The disk that the run's folder is on; somebody makes room when the run has ended."""
-    filler = run.place / "filler"
-    with filler.open("wb") as file:
-        while True:
-            try:
-                file.write(bytes(1 << 16))
-                file.flush()
-            except OSError:
-                break
+    filler = fill(run.place)
     run.ended()
     filler.unlink()
     run.resume()
+
+
+def fill(disk: Path) -> Path:
+    """Write a file there until nothing fits any more."""
+    filler = disk / "filler"
+    with filler.open("wb", 0) as file, suppress(OSError):
+        while file.write(bytes(1 << 12)):
+            pass
+    return filler
+
+
+def fill_layers(run: Run) -> None:
+    """The disk that the layers of the sandboxes are on; somebody makes room three updates later."""
+    filler = fill(run.place / ".refork" / "layers")
+    run.wait_for(run.step + 3)
+    filler.unlink()
 
 
 FAULTS: dict[str, tuple[tuple[str, ...], Inject]] = {
@@ -173,11 +201,14 @@ FAULTS: dict[str, tuple[tuple[str, ...], Inject]] = {
     "driver killed": (ACTORS, kill_driver),
     "host taken away (SIGTERM)": (ACTORS, notice),
     "disk full": ((), fill_disk),
+    "sandbox host out of disk": (ACTORS, fill_layers),
     "node killed": ((*ACTORS, "--rollout.resources.sandbox", "1"), kill_node),
     "head killed": ((*ACTORS, "--rollout.resources.sandbox", "1"), kill_head),
 }
 """How the run is run, and what happens to it."""
 ON_NODES = ("node killed", "head killed")
+ON_SANDBOXES = "sandbox host out of disk"
+SANDBOX_UPDATES = 20
 
 
 @dataclass
@@ -188,17 +219,34 @@ class References:
     updates: int
     runs: dict[tuple[str, ...], Run] = field(default_factory=dict)
 
-    def like(self, options: tuple[str, ...]) -> Run:
-        """That of a fault whose run has these options: actors and nodes change nothing."""
-        wanted = options if "--cluster.learners" in options else ()
+    def like(self, fault: str) -> Run:
+        """That of a fault: actors and nodes change nothing."""
+        options = FAULTS[fault][0]
+        wanted = options if "--cluster.learners" in options or fault == ON_SANDBOXES else ()
         if wanted not in self.runs:
             place = self.place / f"undisturbed{len(self.runs)}"
             place.mkdir()
-            run = self.runs[wanted] = Run(place, self.updates, wanted)
+            run = self.runs[wanted] = new_run(fault, place, self.updates, wanted)
             run.start()
             if run.ended() != 0:
                 raise SystemExit((place / "told").read_text())
         return self.runs[wanted]
+
+
+def new_run(fault: str, place: Path, updates: int, options: tuple[str, ...], hosts: Hosts | None = None) -> Run:
+    """Of the job that the fault is for."""
+    if fault != ON_SANDBOXES:
+        return Run(place, updates, options, hosts)
+    (place / "set").mkdir()
+    toy_set(place / "set", 6)
+    return Run(place, SANDBOX_UPDATES, options, hosts, REPAIR)
+
+
+def small_disk(stack: ExitStack, place: Path, megabytes: int) -> None:
+    """Mounted there until the end of the measurement."""
+    place.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "refork-faults", str(place)], check=True)
+    stack.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
 
 
 def start_nodes(hosts: Hosts) -> None:
@@ -219,17 +267,23 @@ def measured(fault: str, place: Path, updates: int, undisturbed: Run) -> dict[st
         if fault == "head killed":
             options = (*options, "--storage", (place / "storage").as_uri())
         if fault == "disk full":
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "refork-faults", str(place)], check=True)
-            stack.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
-        run = Run(place, updates, options, hosts)
+            small_disk(stack, place, 24)
+        if fault == ON_SANDBOXES:
+            small_disk(stack, place / ".refork" / "layers", 128)
+        run = new_run(fault, place, updates, options, hosts)
         run.start()
-        run.wait_for(updates // 3)
+        run.wait_for(run.updates // 3)
         begun, before = time.monotonic(), run.step
         inject(run)
-        run.wait_for(before + 1)
+        if fault == ON_SANDBOXES:
+            wait_for_whole(run, before + 1)
+        else:
+            run.wait_for(before + 1)
         recovered = time.monotonic() - begun
         if run.ended() != 0:
             raise SystemExit(f"{fault}: the run failed:\n{(place / 'told').read_text()[-2000:]}")
+        if fault == ON_SANDBOXES:
+            return {"lost": masked(run, undisturbed), "double": repeated(run), "recover_s": recovered}
         return {"lost": lost(run, undisturbed), "double": double(run, undisturbed), "recover_s": recovered}
 
 
@@ -237,6 +291,43 @@ def lost(run: Run, undisturbed: Run) -> int:
     """Updates whose row is missing, or differs in anything but seconds."""
     there, wanted = (_rows(r) for r in (run, undisturbed))
     return sum(there.get(step) != row for step, row in wanted.items())
+
+
+def wait_for_whole(run: Run, after: int) -> None:
+    """Until, after a row with masked rollouts, there is one without."""
+    step = after
+    while True:
+        run.wait_for(step)
+        rows = _rows(run)
+        seen = [rows[at]["infra_errors"] > 0 for at in range(after, step + 1)]
+        if any(seen) and not seen[-1]:
+            return
+        step += 1
+
+
+def masked(run: Run, undisturbed: Run) -> int:
+    """Updates that are missing or had a rollout masked. Raises SystemExit for a reward that is not the undisturbed
+    run's, up to the first such update: the later ones have learnt something else."""
+    there = _rows(run)
+    missed = [step for step in _rows(undisturbed) if step not in there or there[step]["infra_errors"]]
+    first = missed[0] if missed else run.updates
+    given, right = (_rewards(r, first) for r in (run, undisturbed))
+    if wrong := [key for key, value in given.items() if value is not None and right[key] != value]:
+        raise SystemExit(f"{ON_SANDBOXES}: rewards that are none: {wrong}")
+    return len(missed)
+
+
+def _rewards(run: Run, last: int) -> dict[str, float | None]:
+    """Of every main rollout until the end of that update, by its key."""
+    store = TrajectoryStore(run.folder / "trajectories")
+    groups = [group for update in store.updates() if update < last for group in store.read(update)]
+    return {rollout.key: rollout.value for group in groups for rollout in group.mains}
+
+
+def repeated(run: Run) -> int:
+    """Rows and trajectories that are there twice."""
+    rows = Counter(row["step"] for row in read_metrics(run.folder / "metrics.jsonl"))
+    return sum(count - 1 for found in (rows, _trajectories(run)) for count in found.values())
 
 
 def double(run: Run, undisturbed: Run) -> int:
@@ -276,13 +367,15 @@ def main() -> None:
         for number, fault in enumerate(chosen):
             place = Path(top) / str(number)
             place.mkdir()
-            row = measured(fault, place, updates, references.like(FAULTS[fault][0]))
+            row = measured(fault, place, updates, references.like(fault))
             for name, key in (("lost_steps", "lost"), ("double_counted", "double"), ("recover_s", "recover_s")):
                 result[name][fault] = row[key]
             print(f"{fault:26} lost {row['lost']}  double {row['double']}  recovered in {row['recover_s']:.1f} s")
             sys.stdout.flush()
     if given.out:
-        given.out.write_text(json.dumps(result, indent=1) + "\n")
+        there = json.loads(given.out.read_text()) if given.out.exists() else {}
+        merged = {key: {**there.get(key, {}), **rows} for key, rows in result.items()}
+        given.out.write_text(json.dumps(merged, indent=1) + "\n")
     print(json.dumps(result))
 
 

@@ -7,12 +7,15 @@ import sys
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from refork.cluster.launch_address import check_versions
 from refork.cluster.launch_job import on_cluster, outside_paths, write_folder
+from refork.cluster.launch_server import exit_code
 from refork.cluster.launch_wheel import build_wheel
-from refork.envs.forkable import BadInput
+from refork.envs.forkable import BadInput, InfraFailure
 from refork.scripts.job import read_job
 
 RAY, PYTHON = version("ray"), platform.python_version()
@@ -82,6 +85,31 @@ def test_files_that_the_job_names_are_listed_with_whole_paths(tmp_path: Path, mo
 def test_other_versions_are_refused(ray: str, python: str, said: str) -> None:
     with pytest.raises(BadInput, match=re.escape(said)):
         check_versions({"ray_version": ray, "python_version": python}, "http://127.0.0.1:8265")
+
+
+def ended(**known: Any) -> Any:
+    return SimpleNamespace(**{"submission_id": "raysubmit_1", "status": "FAILED", "message": "", **known})
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "said"),
+    [
+        (-11, "Segmentation fault", "raysubmit_1: ended by SIGSEGV: a crash outside of Python"),
+        (137, "", "raysubmit_1: ended by SIGKILL"),
+        (2, "*** SIGSEGV received at time=1 ***", "raysubmit_1: ended with exit code 2 and not a word about it"),
+    ],
+)
+def test_a_crash_is_no_bad_input(code: int, message: str, said: str) -> None:
+    with pytest.raises(InfraFailure, match=said):
+        exit_code(ended(driver_exit_code=code, message=message))
+
+
+def test_the_exit_code_is_that_of_the_command() -> None:
+    assert exit_code(ended(driver_exit_code=2, message="exit code 2, last lines:\nrefork: no such file")) == 2
+    assert exit_code(ended(driver_exit_code=1)) == 1
+    assert exit_code(ended(driver_exit_code=130, message="refork: interrupted")) == 130
+    assert exit_code(ended(status="STOPPED", driver_exit_code=None)) == 130
+    assert exit_code(ended(status="SUCCEEDED", driver_exit_code=0)) == 0
 
 
 def test_another_patch_of_python_is_let_through() -> None:

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 from refork.cluster import reaper
-from refork.cluster.reaper import end_holders, holders, make_ray_folder, sweep_ray_folders
+from refork.cluster.log_cache import converted
+from refork.cluster.reaper import collect, end_holders, holders, make_ray_folder, sweep_ray_folders
 from refork.envs.owner import owner
+from refork.scripts.cli import main
+
+CONVERSIONS = "unused conversions of logs"
 
 _HOLDER = """
 import signal, sys, time
@@ -52,6 +56,28 @@ def test_processes_are_found_by_the_files_they_hold(tmp_path: Path) -> None:
         assert end_holders(tmp_path) == 1
     assert child.wait() == -9
     assert holders(tmp_path) == []
+
+
+def test_conversions_of_logs_stay_as_long_as_somebody_uses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("E2B_API_KEY", raising=False)
+    assert main(["data", "cohort", str(tmp_path / "cohort.csv"), "--patients", "20"]) == 0
+    kept = converted(tmp_path / "cohort.csv", None)
+    assert collect()[CONVERSIONS] == 0
+    (use,) = kept.glob("use-*")
+    use.rename(kept / f"use-{_dead_label()}")
+    assert converted(tmp_path / "cohort.csv", None) == kept
+    assert collect()[CONVERSIONS] == 0
+    (kept / f"use-{owner()}").unlink()
+    assert collect()[CONVERSIONS] == 1
+    assert not kept.exists()
+    half = kept.with_name(".half")
+    half.mkdir()
+    assert collect()[CONVERSIONS] == 0
+    os.utime(half, (0, 0))
+    assert collect()[CONVERSIONS] == 1
 
 
 def test_a_living_owner_keeps_its_folder() -> None:

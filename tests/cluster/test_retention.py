@@ -47,6 +47,18 @@ def test_the_last_the_best_and_every_kth_stay(tmp_path: Path) -> None:
     assert _steps(Retention(1, best=1, best_of="none", metrics=metrics).kept(NAMES)) == [10]
 
 
+def test_a_metric_that_is_never_logged_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    begun = Retention(1, best=1, best_of="validation/resolve", metrics=_metrics(tmp_path))
+    begun.kept(NAMES)
+    assert not caplog.messages  # nothing was judged yet
+    _metrics(tmp_path, _4=0.7)
+    for _ in range(2):
+        begun.kept(NAMES)
+    (said,) = caplog.messages
+    assert "no metric 'validation/resolve' was logged" in said
+    assert "nearest: validation/resolved;" in said
+
+
 def test_the_best_is_of_those_that_are_there(tmp_path: Path) -> None:
     metrics = _metrics(tmp_path, _4=0.7, _6=0.3, _7=0.9, _8=0.5)
     assert _steps(Retention(1, best=1, metrics=metrics).kept(["step-00000006", "step-00000008", "step-00000010"])) == [

@@ -54,6 +54,24 @@ def test_rllib_knows_every_environment() -> None:
     assert _global_registry.contains(ENV_CREATOR, "refork/SWE-v0")
 
 
+@pytest.mark.parametrize(
+    ("env_id", "task", "agents"), [("refork/EqualLine-v0", "line-n3", 3), ("refork/Particles-v0", "spread-n3", 3)]
+)
+def test_other_environments_of_several_agents_are_themselves(env_id: str, task: str, agents: int) -> None:
+    register_environments()
+    env = _global_registry.get(ENV_CREATOR, env_id)(EnvContext({"task": task}, 0))
+    seen, _ = env.reset(seed=1)
+    assert len(seen) == agents
+    over, steps = False, 0
+    while not over:
+        assert set(seen) == set(env.agents)
+        moves = {agent: env.get_action_space(agent).sample() for agent in env.agents}
+        seen, rewards, terminated, truncated, _ = env.step(moves)
+        over, steps = terminated["__all__"] or truncated["__all__"], steps + 1
+        assert len(rewards) == agents
+    assert steps > 1
+
+
 @pytest.mark.parametrize("options", [{"observe": "state"}, {"observe": "features", "factored": True}])
 def test_rllib_trains_on_patients(options: dict[str, Any], local_ray: None) -> None:
     """State numbers need RLlib's own connector that flattens them; two actions a step are fine as they are."""

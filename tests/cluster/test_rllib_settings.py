@@ -28,6 +28,8 @@ def job(env: dict[str, Any], more: dict[str, Any], **trainer: Any) -> JobConfig:
         (PATIENTS, {}, {"options": {"debugging": {"seed": 1}}}, r"options\.debugging: is set by seed"),
         (PATIENTS, {}, {"options": {"env_runners": {"num_env_runners": 1}}}, r"is set by rollout\.actors"),
         (PATIENTS, {}, {"options": {"training": {"minibatch_size": 9000}}}, r"RLlib says: .*minibatch_size"),
+        (PATIENTS, {}, {"options": {"training": {"lr": "fast"}}}, r"^trainer\.options\.training\.lr: must be a number"),
+        (PATIENTS, {}, {"options": {"training": {"gamma": True}}}, r"training\.gamma: must be a number, .* got True"),
         (PATIENTS, {"agent": {"options": {"fcnet": [8]}}}, {}, r"agent\.options\.fcnet: RLlib has no such"),
         (PATIENTS, {}, {"algorithm": "PMD"}, r"PMD and cross_graph are for games"),
         (GAMES, {}, {}, r"set agent\.kind to cross_graph"),

@@ -91,6 +91,21 @@ def test_a_dry_run_takes_half_a_second_and_leaves_nothing(tmp_path: Path) -> Non
         (("evaluate", "nowhere"), "nowhere: no such checkpoint or run"),
         (("evaluate", "nowhere", "--split", "held"), 'Did you mean "held_out"'),
         (("fork", "nowhere", "chain-1", "--step", "0"), "nowhere: not the folder of a run"),
+        (
+            ("train", "chain_small", "--tracking.wandb", "online"),
+            "tracking.wandb: online needs a key: set WANDB_API_KEY",
+        ),
+        (("train", "repair_small", "--env.backend", "e2b"), "the e2b backend needs a key: set E2B_API_KEY"),
+        *(
+            (("train", "chain_small", "--storage", url, *more), f"{hidden}: holds a password, which would be kept")
+            for url, hidden in (
+                ("s3://KEY:HIDDEN@bucket/runs", "s3://***@bucket/runs"),
+                ("s3://KEY:HID/DEN@bucket/runs", "s3://***@bucket/runs"),
+                ("sftp://me:word@host/runs", "sftp://***@host/runs"),
+            )
+            for more in ((), ("--dry-run",))
+        ),
+        (("train", "s3://KEY:HIDDEN@bucket/runs/a", "--resume"), "s3://***@bucket/runs/a: holds a password"),
         (("clean", "--al"), "Unknown option: --al."),
     ],
 )
@@ -102,8 +117,12 @@ def test_bad_input_is_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for key in ("WANDB_API_KEY", "E2B_API_KEY", "NETRC"):
+        monkeypatch.delenv(key, raising=False)
     assert main(arguments) == 2
     said = capsys.readouterr().err
+    assert "HIDDEN" not in said
     assert message in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
@@ -121,6 +140,17 @@ def test_clean_says_what_it_removed(tmp_path: Path) -> None:
     found = dict(line.split(": ") for line in done.stdout.splitlines())
     assert list(found)[:3] == ["ray folders", "owners of sandbox layers", "containers"]
     assert found["owners of sandbox layers"] == found["containers"] == "nothing to remove"
+
+
+def test_clean_does_not_call_nothing_what_it_could_not_ask_for(tmp_path: Path) -> None:
+    pytest.importorskip("e2b")
+    nowhere = {"E2B_API_KEY": "e2b_" + "0" * 40, "E2B_API_URL": "http://127.0.0.1:9"}
+    done = refork(tmp_path, "clean", DOCKER_HOST="unix:///nowhere.sock", **nowhere)
+    assert done.returncode == 0
+    assert "the e2b service cannot be asked" in done.stderr
+    found = dict(line.split(": ") for line in done.stdout.splitlines())
+    for kind in ("sandboxes and snapshots of the e2b service", "unused copies of workspaces in the e2b service"):
+        assert found[kind] == "could not be asked, so what is there stays; run it again later"
 
 
 @pytest.mark.ray

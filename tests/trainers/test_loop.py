@@ -79,6 +79,16 @@ class _Failing(ChainCollector):
         ]
 
 
+class _Recovering(_Failing):
+    """Loses none any more after the fourth update."""
+
+    def collect(
+        self, requests: Sequence[GroupRequest], weights: Weights, version: int, forks: ForkConfig | None
+    ) -> list[TaskExperience]:
+        self.tasks = self.tasks if len(self.asked) < 4 * len(self.tasks) else ()
+        return super().collect(requests, weights, version, forks)
+
+
 def test_lost_groups_are_masked_counted_and_their_task_set_aside() -> None:
     collector = _Failing("chain-1")
     loop, rows = chain_loop(chain_job(tasks_per_update=4, updates=8, quarantine=2), tasks=4, collector=collector)
@@ -97,6 +107,17 @@ def test_lost_groups_do_not_change_what_the_others_teach() -> None:
     alone, _ = chain_loop(chain_job(tasks_per_update=1, updates=1), tasks=1)
     alone.step()
     assert (weights_of(with_lost) == weights_of(alone)).all()
+
+
+def test_what_fails_everywhere_is_no_tasks_fault() -> None:
+    """Else a run that a full disk has stopped would find all its tasks set aside when there is room again."""
+    job = chain_job(tasks_per_update=4, updates=8, quarantine=2, stall=5)
+    loop, rows = chain_loop(job, tasks=4, collector=_Recovering(*(f"chain-{i}" for i in range(4))))
+    with pytest.warns(UserWarning, match="update 1: 12 of 12 rollouts are masked, .* the last one: actor died") as told:
+        loop.run()
+    assert len(told) == 1
+    assert [row["quarantined"] for _, row in rows.rows] == [0] * 8
+    assert [row["infra_errors"] for _, row in rows.rows] == [12] * 4 + [0] * 4
 
 
 def test_a_run_in_which_nothing_is_judged_stalls_loudly() -> None:

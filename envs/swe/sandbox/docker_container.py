@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from refork.envs.swe.sandbox.base import SANDBOX_UID, VOLATILE, Entry, Limits
 from refork.envs.swe.sandbox.docker_boot import BOOT, FIND_PYTHON, MACHINES, ROOTS, sources
 from refork.envs.swe.sandbox.docker_client import create_started, infra, labels, remove
 from refork.envs.swe.sandbox.docker_link import Link
+from refork.envs.swe.sandbox.machine import MACHINE_ERRORS
 from refork.envs.swe.sandbox.seccomp import filter_program
 
 _log = logging.getLogger(__name__)
@@ -22,7 +22,6 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "
 """What the supervisor needs to become the sandbox's user, to kill it and to reset its files; commands have none."""
 SUPERVISOR_MB = 64
 SUPERVISOR_PROCESSES = 2
-_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EAGAIN)
 
 
 class Container:
@@ -47,7 +46,7 @@ class Container:
         """The error of a reply; what is the machine's fault is an InfraFailure."""
         if header["error"] == "ValueError":
             return ValueError(header["text"])
-        if header["errno"] in _MACHINE_ERRORS:
+        if header["errno"] in MACHINE_ERRORS:
             return InfraFailure(f"in container {self.name}: {header['text']} ({header['path']})")
         return OSError(header["errno"], header["text"], header["path"])
 

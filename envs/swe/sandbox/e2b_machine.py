@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
 import io
 import time
 import uuid
@@ -15,8 +14,8 @@ from refork.envs.swe.sandbox.base import Entry
 from refork.envs.swe.sandbox.e2b_boot import ARCHIVE, INLINE_BYTES, PREPARE, ask_command, pack, unpack
 from refork.envs.swe.sandbox.e2b_client import LEASE_S, Service, warned
 from refork.envs.swe.sandbox.e2b_inside import FOLDER
+from refork.envs.swe.sandbox.machine import MACHINE_ERRORS
 
-_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EAGAIN)
 TRANSFER_S = 300.0
 
 
@@ -103,7 +102,7 @@ class Machine:
         """The error of a reply; what is the machine's fault is an InfraFailure."""
         if header["error"] == "ValueError":
             return ValueError(header["text"])
-        if header["errno"] in _MACHINE_ERRORS:
+        if header["errno"] in MACHINE_ERRORS:
             return InfraFailure(f"in sandbox {self.name}: {header['text']} ({header['path']})")
         return OSError(header["errno"], header["text"], header["path"])
 

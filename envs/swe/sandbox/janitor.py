@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from refork.envs.swe.sandbox.trees import remove_tree
@@ -53,7 +54,8 @@ class Janitor:
     def _make_ready(self) -> None:
         while self._wanted.get():
             if len(self._ready) < _READY:
-                self._ready.append(self._make())
+                with suppress(OSError):  # `take` makes the next one itself, and says what is wrong
+                    self._ready.append(self._make())
 
     def _remove_old(self) -> None:
         while (path := self._old.get()) is not None:

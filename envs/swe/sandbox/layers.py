@@ -22,6 +22,7 @@ from refork.envs.swe.sandbox.base import Entry, SandboxSpec, UnsupportedHost
 from refork.envs.swe.sandbox.janitor import Janitor
 from refork.envs.swe.sandbox.layer_archive import layer_id
 from refork.envs.swe.sandbox.layer_index import LayerIndex
+from refork.envs.swe.sandbox.machine import machine_failures
 from refork.envs.swe.sandbox.manifest import copy_base, digest_manifest
 from refork.envs.swe.sandbox.owned import KEPT, SHARED, claim, release, remove_owned, sweep
 from refork.envs.swe.sandbox.scan import Base, Table, scan_layer
@@ -52,8 +53,9 @@ class LayerStore:
         self.uid = uid
         self._in_use = in_use
         self._budget = budget_bytes
-        self._make_root()
-        self.id = claim(root)
+        with machine_failures(root):
+            self._make_root()
+            self.id = claim(root)
         self.private = root / f"p-{self.id}"
         self.give(self.private)
         self._tables: dict[str, Table] = {}
@@ -69,7 +71,7 @@ class LayerStore:
     def _make_root(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = os.geteuid() if self.uid is None else self.uid
-        if os.geteuid() == 0 and not any(self.root.iterdir()):
+        if os.geteuid() == 0 and not {path.name for path in self.root.iterdir()} - {"lock"}:  # a sweep makes that one
             os.chown(self.root, wanted, wanted)
         found = self.root.stat().st_uid
         if found != wanted:
@@ -106,6 +108,13 @@ class LayerStore:
 
     def _copy_base(self, spec: SandboxSpec, name: str) -> None:
         staging = self.new_folder()
+        try:
+            self._stage_base(spec, staging, name)
+        except OSError:
+            self.drop(staging)  # half a copy would keep a full disk full
+            raise
+
+    def _stage_base(self, spec: SandboxSpec, staging: Path, name: str) -> None:
         copy_base(spec.base, staging / "work")
         (staging / "tmp").mkdir()
         (staging / "tmp").chmod(0o1777)

@@ -10,6 +10,14 @@ from refork.envs.swe.sandbox.base import Backend
 BackendName = Literal["overlay", "docker", "e2b", "replay"]
 
 
+def check_backend(name: str) -> None:
+    """Raises UnsupportedHost for a service whose package or key is missing; asks nothing of it."""
+    if name == "e2b":
+        from refork.envs.swe.sandbox.e2b_client import Service
+
+        Service()
+
+
 def open_backend(name: str) -> Backend:
     """Open `overlay`, `docker`, `e2b` or `replay` (over overlay). Raises BadInput for another name, UnsupportedHost."""
     if name == "docker":

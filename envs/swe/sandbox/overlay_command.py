@@ -15,6 +15,7 @@ from refork.envs.forkable import InfraFailure
 from refork.envs.swe.sandbox.base import DEFAULT_ENVIRONMENT, CommandResult, Kill, Limits
 from refork.envs.swe.sandbox.capture import Captured, follow
 from refork.envs.swe.sandbox.layers import LayerStore
+from refork.envs.swe.sandbox.machine import full
 from refork.envs.swe.sandbox.probe import unsupported
 from refork.envs.swe.sandbox.spawner import Spawner
 from refork.envs.swe.sandbox.trees import disk_use
@@ -95,7 +96,7 @@ class Command:
 
     def _result(self, captured: Captured, store: LayerStore, out_of_memory: bool) -> CommandResult:
         if store.free_bytes() < _RESERVE_BYTES:
-            raise InfraFailure(f"the disk under {store.root} is full: free some or set REFORK_HOME elsewhere")
+            raise full(store.root)
         killed = captured.killed_by
         code: int | None = None
         if killed is None:

@@ -6,9 +6,10 @@ Nothing stays mounted between commands: each command's child mounts the overlay 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from refork.envs.forkable import StateMismatch, StateRef
 from refork.envs.swe.sandbox.base import (
@@ -21,12 +22,15 @@ from refork.envs.swe.sandbox.base import (
     digest_state,
 )
 from refork.envs.swe.sandbox.layers import LayerStore
+from refork.envs.swe.sandbox.machine import machine_failures
 from refork.envs.swe.sandbox.overlay_command import Command
 from refork.envs.swe.sandbox.overlay_files import Files, Writer
 from refork.envs.swe.sandbox.scan import Table, merge, scan_layer
 from refork.envs.swe.sandbox.spawner import Spawner
 from refork.envs.swe.sandbox.trees import disk_use
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 MAX_DEPTH = 40
 """Layers of a chain before it is made one: looking up a path that is not there costs a look into each of them."""
 
@@ -47,6 +51,19 @@ class Host(Protocol):
     def check_process(self) -> None: ...
 
 
+def _on_disk(
+    method: Callable[Concatenate[OverlaySandbox, _P], _T],
+) -> Callable[Concatenate[OverlaySandbox, _P], _T]:
+    """A disk that is full, or fails, is an InfraFailure of the method."""
+
+    @wraps(method)
+    def guarded(self: OverlaySandbox, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with machine_failures(self._store.root):
+            return method(self, *args, **kwargs)
+
+    return guarded
+
+
 class OverlaySandbox(Sandbox):
     """A chain of frozen layers (newest first) and, once something is written, a private upper one."""
 
@@ -54,7 +71,8 @@ class OverlaySandbox(Sandbox):
         self.spec = spec
         self._host = host
         self._store = store
-        self._base_name, self._base = self._store.base(spec)
+        with machine_failures(store.root):
+            self._base_name, self._base = store.base(spec)
         self._chain: tuple[str, ...] = ()
         self._below: Mapping[str, Entry] = {}
         self._upper: Path | None = None
@@ -71,6 +89,7 @@ class OverlaySandbox(Sandbox):
 
     # ---- running
 
+    @_on_disk
     def run(
         self,
         argv: Sequence[str],
@@ -115,6 +134,7 @@ class OverlaySandbox(Sandbox):
     # ---- state
 
     @property
+    @_on_disk
     def changes(self) -> Mapping[str, Entry]:
         self._usable()
         if self._dirty:
@@ -131,6 +151,7 @@ class OverlaySandbox(Sandbox):
             self._id = digest_state(self.spec.base_id, changes)
         return self._id
 
+    @_on_disk
     def snapshot(self) -> StateRef:
         self._freeze()
         size = sum(row.size for row in self._store.table(self._chain[0]).values()) if self._chain else 0
@@ -148,6 +169,7 @@ class OverlaySandbox(Sandbox):
         if len(self._chain) > MAX_DEPTH:
             self._chain = (self._store.squash(self._base, self._chain, changes),)
 
+    @_on_disk
     def restore(self, ref: StateRef) -> None:
         self._usable()
         chain = self._host.locate(ref)
@@ -161,6 +183,7 @@ class OverlaySandbox(Sandbox):
         self._chain, self._below, self._changes = chain, changes, changes
         self._dirty, self._id = False, found
 
+    @_on_disk
     def fork(self) -> OverlaySandbox:
         self._freeze()
         other = OverlaySandbox(self._host, self._store, self.spec)
@@ -170,6 +193,7 @@ class OverlaySandbox(Sandbox):
 
     # ---- files
 
+    @_on_disk
     def put(self, files: Mapping[str, bytes | None]) -> None:
         writer = Writer(self._files(), self._writable(), self._store.give, self._held_below)
         self._dirty, self._id = True, None
@@ -179,6 +203,7 @@ class OverlaySandbox(Sandbox):
             else:
                 writer.write(path, content)
 
+    @_on_disk
     def get(self, path: str, max_bytes: int = 1 << 20) -> bytes:
         return self._files().read(path, max_bytes)
 

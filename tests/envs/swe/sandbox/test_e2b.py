@@ -29,6 +29,8 @@ from refork.envs.swe.sandbox.e2b_probe import probe
 
 from .e2b_service import KEY, Fault, Service, lacking, serving
 
+BASES = "unused copies of workspaces in the e2b service"
+
 pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
@@ -244,8 +246,8 @@ def test_what_a_killed_owner_left_is_swept_and_what_lives_or_is_another_s_is_not
         backend.collect([])
         assert frozen(service) == []
         service.machines[mine.machine_name].metadata[MACHINE_LABEL] = machine()
-        assert reaper.collect() == 0
-    assert reaper.collect() > 0
+        assert reaper.collect()[BASES] == 0
+    assert (reaper.collect()[BASES] or 0) > 0
     assert not service.snapshots
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,71 @@ def test_a_full_host_disk_is_a_failure_of_ours(tmp_path: Path, small: SandboxSpe
         assert {name for name in left(disk / "layers") if not name.startswith("b-")} == set()
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """One of 40 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m,nr_inodes=4k", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_whatever_is_asked_of_a_full_layer_store_is_a_failure_of_ours(disk: Path, small: SandboxSpec) -> None:
+    """Down to the last byte, as another process leaves it; and when there is room again, all goes on."""
+    backend = OverlayBackend(disk / "layers")
+    sandbox = backend.open(small)
+    sh(sandbox, "echo fine > fine")
+    fill(disk)
+    for ask in (
+        sandbox.snapshot,
+        sandbox.fork,
+        lambda: sandbox.put({"/testbed/more": bytes(1 << 16)}),
+        lambda: sandbox.run(["true"]),
+        lambda: OverlayBackend(disk / "layers"),
+    ):
+        with pytest.raises(InfraFailure, match="full"):
+            ask()
+    empty(disk)
+    assert sh(backend.open(small, sandbox.snapshot()), "cat fine") == "fine\n"
+    backend.close()
+
+
+def test_a_base_for_which_there_is_no_room_is_copied_when_there_is(disk: Path, small: SandboxSpec) -> None:
+    backend = OverlayBackend(disk / "layers")
+    fill(disk)
+    with pytest.raises(InfraFailure, match="full"):
+        backend.open(small)
+    empty(disk)
+    assert sh(backend.open(small), "ls")
+    backend.close()
+    assert {name for name in left(disk / "layers") if not name.startswith("b-")} == set()
+
+
+def test_an_empty_disk_that_was_swept_before_is_taken(disk: Path, small: SandboxSpec) -> None:
+    assert sweep(disk) == 0
+    backend = OverlayBackend(disk)
+    assert sh(backend.open(small), "ls")
+    backend.close()
+
+
+def empty(disk: Path) -> None:
+    for filler in disk.glob("filler*"):
+        filler.unlink()
+
+
+def fill(disk: Path) -> None:
+    """Every byte, and every name."""
+    with (disk / "filler").open("wb", 0) as file, suppress(OSError):
+        while file.write(bytes(1 << 12)):
+            pass
+    with suppress(OSError):
+        for number in range(1 << 16):
+            (disk / f"filler{number}").touch()
 
 
 def test_unlinked_files_cannot_fill_the_disk(tmp_path: Path, small: SandboxSpec) -> None:
