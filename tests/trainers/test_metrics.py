@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from refork.trainers.metrics import summarise
+from refork.trainers.metrics import fork_gaps, summarise
 
 from tests.trainers.made import branch, group, main
 
@@ -21,11 +21,26 @@ def test_numbers_of_an_update_by_hand() -> None:
             "state_mismatches": 1,
             "rollout_seconds": 0.0,
             "cache_hits": 1 - 3 / 20,
+            "fork_step_share": 5 / 20,
+            "fork_gain": 0.0,
+            "fork_loss": 0.0,
             "resolved": 1 / 3,
             "return_mean": 0.5,
             "policy_entropy": 0.0,
         }
     )
+
+
+def test_what_forks_bought_is_told_of_judged_branches_with_another_action() -> None:
+    better, worse, same = branch(4, 1, 1, 1.0), branch(5, 0, 1, 0.0), branch(6, 0, 2, 1.0)
+    masked, of_masked = branch(7, 0, 1, "infra"), branch(8, 2, 1, 1.0)
+    replayed = replace(branch(9, 1, 1, 1.0), origin=replace(better.origin, same_action=True))
+    mains = [main(0, 1.0), main(1, 0.0), main(2, "infra")]
+    experience = group(mains, [better, worse, same, masked, of_masked, replayed])
+    assert sorted(fork_gaps([experience])) == [-1.0, 0.0, 1.0]
+    told = summarise([experience])
+    assert (told["fork_gain"], told["fork_loss"]) == pytest.approx((1 / 3, 1 / 3))
+    assert "fork_gain" not in summarise([group(mains)])
 
 
 def test_what_is_not_known_is_left_out() -> None:
