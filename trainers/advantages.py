@@ -22,6 +22,8 @@ class Credit:
 
     values: Mapping[str, np.ndarray]
     counts: Mapping[str, int] = field(default_factory=dict)
+    targets: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Decisions to imitate, by trajectory key, each (steps,) bool; none of a key that is not here."""
 
 
 def returns(trajectories: Sequence[Trajectory]) -> np.ndarray:

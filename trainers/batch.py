@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """n decisions with an advantage other than 0; menus of different lengths are padded with masked rows."""
+    """n decisions to imitate or of an advantage other than 0; menus of different lengths are padded, masked."""
 
     features: Tensor
     """(n, actions, features), float32."""
@@ -30,6 +30,8 @@ class Batch:
     """(n,), int64: number of the trajectory in the batch."""
     branch: Tensor
     """(n,), bool: decided in a branch."""
+    target: Tensor
+    """(n,), bool: to imitate."""
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -40,21 +42,23 @@ class Batch:
 
 
 def make_batch(experience: Sequence[TaskExperience], credits: Sequence[Credit]) -> Batch | None:
-    """The decisions of `experience` with their advantages; None when no decision has one other than 0."""
+    """The decisions of `experience` with their advantages; None when none is to be imitated or has one other than 0."""
     decisions: list[Decision] = []
-    rows: list[tuple[float, int, bool]] = []
+    rows: list[tuple[float, int, bool, bool]] = []
     number = 0
     for group, credit in zip(experience, credits, strict=True):
         for trajectory in group.trajectories:
-            for decision, value in zip(trajectory.decisions, credit.values.get(trajectory.key, ()), strict=False):
-                if value != 0.0:
+            values = credit.values.get(trajectory.key, np.zeros(0))
+            targets = credit.targets.get(trajectory.key, np.zeros(len(values), np.bool_))
+            for decision, value, target in zip(trajectory.decisions, values, targets, strict=False):
+                if value != 0.0 or target:
                     decisions.append(decision)
-                    rows.append((float(value), number, trajectory.origin is not None))
+                    rows.append((float(value), number, trajectory.origin is not None, bool(target)))
             number += 1
     if not decisions:
         return None
     features, mask = _stack([d.observation for d in decisions])
-    advantages, rollouts, branch = zip(*rows, strict=True)
+    advantages, rollouts, branch, target = zip(*rows, strict=True)
     return Batch(
         features,
         mask,
@@ -63,6 +67,7 @@ def make_batch(experience: Sequence[TaskExperience], credits: Sequence[Credit]) 
         torch.tensor(advantages, dtype=torch.float32),
         torch.tensor(rollouts),
         torch.tensor(branch),
+        torch.tensor(target),
     )
 
 

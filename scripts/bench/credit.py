@@ -32,9 +32,19 @@ from refork.trainers.stats import iqm, stratified_bootstrap
 RATES = (0.1, 0.2, 0.4)
 GROUPS = ({"group": 3}, {"group": 6})
 FORKS = ({"forks": 2.0}, {"forks": 4.0})
+MOST_FORKS = ({"forks_max": 8.0}, {"forks_max": 16.0})
+CRR: dict[str, Settings] = {
+    "crr": {},
+    "crr_uniform": {"rule": "uniform"},
+    "crr_cost_aware": {"rule": "cost_aware"},
+    "crr_mixed": {"which": "mixed"},
+    "crr_distil": {"which": "mixed", "distil": 0.5},
+    "crr_pass_rate": {"which": "mixed", "rule": "pass_rate"},
+    "crr_bisect": {"which": "mixed_failures", "rule": "bisect"},
+}
+"""Its tuned form, and what changes with other fork points, with failures forked too, and with distillation."""
 ESTIMATORS: dict[str, tuple[Settings, Sequence[Settings]]] = {
-    "crr": ({"kind": "crr"}, ({"forks_max": 8.0}, {"forks_max": 16.0})),
-    "crr_uniform": ({"kind": "crr", "rule": "uniform"}, ({"forks_max": 8.0}, {"forks_max": 16.0})),
+    **{name: ({"kind": "crr", **changed}, MOST_FORKS) for name, changed in CRR.items()},
     "grpo": ({"kind": "grpo", "estimator": "grpo"}, GROUPS),
     "dr_grpo": ({"kind": "grpo", "estimator": "dr_grpo"}, GROUPS),
     "rloo": ({"kind": "grpo", "estimator": "rloo"}, GROUPS),
@@ -135,7 +145,7 @@ def show(name: str, final: Sequence[float], row: Mapping[str, Mapping[str, float
     """One line for people."""
     known = {level: costs["steps"] for level, costs in row.items()}
     steps = (f"{level}: {'-' if spent is None else f'{spent / 1000:.0f}k'}" for level, spent in known.items())
-    free = {k: v for k, v in chosen.items() if k not in ("kind", "estimator", "rule")}
+    free = {k: v for k, v in chosen.items() if k not in ("kind", "estimator", "rule", "which", "distil")}
     print(f"{name:12} {final[1]:.3f} [{final[0]:.3f}, {final[2]:.3f}]  steps to {'  '.join(steps)}  {free}", flush=True)
 
 

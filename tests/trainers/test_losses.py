@@ -20,6 +20,7 @@ BATCH = Batch(
     advantages=torch.tensor([2.0, 1.0, -1.0]),
     rollouts=torch.tensor([4, 4, 9]),
     branch=torch.tensor([False, False, True]),
+    target=torch.tensor([False, False, True]),
 )
 LOSSES = [-2.0, -1.28, 1.5]
 ENTROPY = (math.log(2) - 0.25 * math.log(0.25) - 0.75 * math.log(0.75) - 0.6 * math.log(0.6) - 0.4 * math.log(0.4)) / 3
@@ -36,6 +37,13 @@ def test_crr_is_the_mean_over_decisions_split_by_where_they_were_made() -> None:
     assert terms.clip_share.item() == pytest.approx(1 / 3)
     assert terms.old_kl.item() == pytest.approx(OLD_KL, abs=1e-6)
     assert terms.total.item() == pytest.approx(sum(LOSSES) / 3 + 0.1 * KL - 0.01 * ENTROPY, abs=1e-6)
+
+
+def test_what_is_to_be_imitated_adds_its_cross_entropy() -> None:
+    plain, distilled = (crr_loss(BATCH, NEW, None, CLIP, Penalty(), distil) for distil in (0.0, 0.5))
+    assert plain.distil.item() == distilled.distil.item() == pytest.approx(-math.log(0.6) / 3, abs=1e-6)
+    assert plain.total.item() == pytest.approx(sum(LOSSES) / 3, abs=1e-6)
+    assert distilled.total.item() == pytest.approx(plain.total.item() - 0.5 * math.log(0.6) / 3, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,20 @@ def crr_credit(experience: TaskExperience, form: CrrForm) -> Credit:
     return Credit(values, counts)
 
 
+def revisions(experience: TaskExperience) -> dict[str, np.ndarray]:
+    """Decisions to imitate: the first of every branch that took another action and returned more than the rollout it
+    left. Its observation is that of the fork, so nothing of the branch is in what is learnt."""
+    by_key = {t.key: t for t in experience.trajectories}
+    found = {}
+    for fork in experience.forks:
+        lost = by_key[fork.parent].value
+        for key in fork.alternatives:
+            value, steps = by_key[key].value, by_key[key].steps
+            if lost is not None and value is not None and value > lost and steps:
+                found[key] = np.arange(steps) == 0
+    return found
+
+
 def taken_returns(fork: Fork, by_key: Mapping[str, Trajectory]) -> np.ndarray:
     """Returns with the action taken: the rollout's own and those of its replays (M in all), judged ones only."""
     return returns([by_key[key] for key in (fork.parent, *fork.replays)])

@@ -59,6 +59,16 @@ class AlgorithmConfig(PolicyGradientConfig):
             raise ValueError('group: a rollout alone is never forked unless which = "all"; give it 2 or more')
         return self
 
+    distil: float = Field(0.0, ge=0)
+    """Counterfactual distillation: weight of imitating, in the state of the fork, the action of a branch that returned
+    more than the rollout it left. Only failures can be corrected, so `which` must fork them."""
+
+    @model_validator(mode="after")
+    def _check_distil(self) -> Self:
+        if self.distil and self.which == "mixed_successes":
+            raise ValueError('distil: corrects failures, and none is forked; give which = "mixed" (or mixed_failures)')
+        return self
+
     @model_validator(mode="after")
     def _check_rule(self) -> Self:
         if self.rule == "bisect" and self.which == "mixed_successes":

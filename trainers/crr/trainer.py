@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from refork.agents.edit_scorer import EditScorer
@@ -11,7 +12,7 @@ from refork.replay.counterfactual import ForkConfig
 from refork.replay.trajectory import TaskExperience
 from refork.trainers.advantages import Credit
 from refork.trainers.batch import Batch
-from refork.trainers.crr.advantages import CrrForm, crr_credit
+from refork.trainers.crr.advantages import CrrForm, crr_credit, revisions
 from refork.trainers.crr.config import AlgorithmConfig
 from refork.trainers.crr.loss import CrrTerms, crr_loss
 from refork.trainers.policy_gradient import PolicyGradientTrainer
@@ -34,7 +35,8 @@ class Trainer(PolicyGradientTrainer):
         return ForkConfig(c.which, c.rule, self._forks, c.alternatives, c.replays, c.floor, c.noise)
 
     def credit(self, experience: TaskExperience) -> Credit:
-        return crr_credit(experience, self._form)
+        found = crr_credit(experience, self._form)
+        return replace(found, targets=revisions(experience)) if self.config.distil else found
 
     def adapt(self, counts: Mapping[str, int]) -> dict[str, float]:
         """Multiplicative: exp(rate (share of forks with a difference - target)), within bounds."""
@@ -47,7 +49,7 @@ class Trainer(PolicyGradientTrainer):
         return {"forks_per_rollout": self._forks}
 
     def loss(self, batch: Batch, log_probs: Tensor, reference: Tensor | None) -> CrrTerms:
-        return crr_loss(batch, log_probs, reference, self.clip, self.penalty)
+        return crr_loss(batch, log_probs, reference, self.clip, self.penalty, self.config.distil)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "forks": self._forks}

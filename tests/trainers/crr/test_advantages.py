@@ -1,9 +1,12 @@
 """CRR's estimator by hand, its masks and counts, and the identities that tie it to others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from refork.trainers.advantages import OUTCOME
-from refork.trainers.crr.advantages import PAPER, CrrForm, crr_credit
+from refork.trainers.batch import make_batch
+from refork.trainers.crr.advantages import PAPER, CrrForm, crr_credit, revisions
 
 from tests.trainers.made import branch, group, main
 
@@ -132,3 +135,29 @@ def test_with_exact_values_everywhere_the_advantages_telescope() -> None:
     advantages = crr_credit(group([rollout], branches), CrrForm(outcome="none")).values["t/0/0"]
     assert advantages == pytest.approx(values[1:] - values[:-1], abs=1e-12)
     assert advantages.sum() == pytest.approx(1.0 - values[0], abs=1e-12)
+
+
+def test_revisions_are_the_first_steps_of_branches_that_returned_more() -> None:
+    """A failure corrected, the same again, a success spoilt, and branches or rollouts that were not judged."""
+    mains = [main(0, 1.0), main(1, 0.0), main(2, "infra")]
+    better, same, spoilt = branch(3, 1, 1, 1.0), branch(4, 1, 1, 0.0), branch(5, 0, 1, 0.0)
+    others = [branch(6, 1, 0, "infra"), branch(7, 2, 0, 1.0), branch(8, 1, 2, 1.0, same=True)]
+    found = revisions(group(mains, [better, same, spoilt, *others]))
+    assert {key: rows.tolist() for key, rows in found.items()} == {"t/0/3": [True, False]}
+
+
+def test_a_revision_is_learnt_even_without_an_advantage() -> None:
+    """With no mirror and nothing from branches only the forked decision and the revision are in the batch."""
+    experience = group([main(0, 1.0), main(1, 0.0)], [branch(2, 1, 1, 1.0)])
+    seen = {"features": np.zeros((2, 1), np.float32), "mask": np.ones(2, bool)}
+    mains, branches = (
+        [replace(t, decisions=tuple(replace(d, observation=seen) for d in t.decisions)) for t in own]
+        for own in (experience.mains, experience.branches)
+    )
+    experience = replace(experience, mains=tuple(mains), branches=tuple(branches))
+    credit = replace(crr_credit(experience, PAPER), targets=revisions(experience))
+    batch = make_batch([experience], [credit])
+    assert batch is not None
+    assert batch.target.tolist() == [False, True]
+    assert batch.branch.tolist() == [False, True]
+    assert batch.advantages.tolist() == [-1.0, 0.0]
