@@ -1,6 +1,7 @@
 """The main job as a person runs it: train on real sandboxes with a Ray actor, judge, go back, clean up."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_the_run_can_be_judged_and_gone_back_into(folder: Path) -> None:
     done = refork(folder, "fork", str(run), TASK, "--step", "0", "-n", "2", timeout_s=240)
     assert done.returncode == 0, done.stderr
     assert "differential: " in done.stdout
+
+
+def test_a_failed_repair_is_attributed(folder: Path) -> None:
+    """In real sandboxes. A policy that prefers nothing fails often enough."""
+    blind = ("--name", "blind", "--agent.options.prior.prior", "0", "--trainer.updates", "1")
+    done = refork(folder, "train", "repair_small", "--env.tasks", "set", *JOB, *blind, timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    (run,) = (folder / "runs").glob("blind-*")
+    done = refork(folder, "fork", str(run), TASK, "--attribute", "-n", "1", timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    assert re.search(rf"^{TASK}/0/\d: \d+ decisions, return \+0\.000; \d+ continuations from \d+ of its states", told)
+    assert re.search(r"decision \d+ lost it|no decision lost it", told)
 
 
 def test_nothing_but_what_is_kept_for_the_next_run_is_left(folder: Path) -> None:
