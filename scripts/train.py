@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from pydantic import ValidationError
 from refork.cluster.checkpoint_folder import committed
 from refork.cluster.resources import check_room
 from refork.cluster.retention import check_retention
@@ -127,7 +128,7 @@ def _run_in(folder: RunFolder, config: JobConfig, parts: Any, display: Any, resu
 
 def _check_resumable(config: JobConfig, saved: dict[str, Any], path: str) -> None:
     """A resumed run equals one that never stopped only when what it computes is the same. Raises BadInput."""
-    was, now = _flat(saved), _flat(config.model_dump(mode="json", exclude_none=True))
+    was, now = _flat(_completed(saved)), _flat(config.model_dump(mode="json", exclude_none=True))
     for key in sorted(was.keys() | now.keys()):
         free = any(key == name or key.startswith(f"{name}.") for name in FREE_ON_RESUME)
         if not free and was.get(key) != now.get(key):
@@ -135,6 +136,14 @@ def _check_resumable(config: JobConfig, saved: dict[str, Any], path: str) -> Non
                 f"{key}: the run in {path} has {was.get(key)!r}, this job {now.get(key)!r}; "
                 "a resumed run must keep it: restore the value or start a new run"
             )
+
+
+def _completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """With what keys that are newer than the run stand for: their defaults do what was done without them."""
+    try:
+        return JobConfig.model_validate(saved).model_dump(mode="json", exclude_none=True)
+    except ValidationError:  # a key that is gone: named as one that differs
+        return saved
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -65,6 +65,21 @@ def test_a_resumed_run_must_be_the_same_job(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+def test_a_run_from_before_a_key_was_there_goes_on(tmp_path: Path) -> None:
+    """The default of a new key is what was done without it; a value that differs from it is another run."""
+    assert refork(tmp_path, "train", *SMALL).returncode == 0
+    saved = run_folder(tmp_path) / "job.toml"
+    older = "".join(line for line in saved.read_text().splitlines(True) if not line.startswith("distil"))
+    assert older != saved.read_text()
+    saved.write_text(older)
+    done = refork(tmp_path, "train", *SMALL, "--trainer.updates", "7", "--resume")
+    assert done.returncode == 0, done.stderr
+    saved.write_text(older)
+    done = refork(tmp_path, "train", *SMALL, "--trainer.distil", "1", "--trainer.which", "mixed", "--resume")
+    assert "trainer.distil: the run in" in done.stderr
+    assert "has 0.0, this job 1.0" in done.stderr
+
+
 def _interrupted(folder: Path, what: signal.Signals) -> Path:
     process = start(folder, "train", *ENDLESS)
     run = wait_for_checkpoint(folder, process)
