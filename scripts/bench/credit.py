@@ -29,7 +29,7 @@ from refork.scripts.bench.credit_runs import COSTS, cost_to_reach, is_judged, ju
 from refork.scripts.bench.studies import Settings, interval, parsed, parser, report
 from refork.trainers.stats import iqm, stratified_bootstrap
 
-RATES = (0.1, 0.2, 0.4)
+RATES = (0.2, 0.4, 0.8)
 GROUPS = ({"group": 3}, {"group": 6})
 FORKS = ({"forks": 2.0}, {"forks": 4.0})
 MOST_FORKS = ({"forks_max": 8.0}, {"forks_max": 16.0})
@@ -66,7 +66,7 @@ LEVELS = (0.3, 0.4, 0.5, 0.6, 0.7)
 def tried(name: str, quick: bool) -> list[Settings]:
     """As many settings for each estimator."""
     fixed, amounts = ESTIMATORS[name]
-    rates = RATES[1:2] if quick else RATES
+    rates = RATES[:1] if quick else RATES
     return [{**fixed, "learning_rate": rate, **amount} for rate, amount in product(rates, amounts)]
 
 
