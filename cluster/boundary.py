@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,11 +84,13 @@ class Watch:
         self._thread.join()
 
 
-def ask_to_commit(folder: Path, wait: Callable[[], bool]) -> bool:
-    """Ask the first learner of the run in `folder`, and wait for it as long as `wait()` says; whether it did."""
+def ask_to_commit(folder: Path, patience_s: float) -> bool:
+    """Ask the first learner of the run in `folder`, and wait for it; whether it did."""
+    deadline = time.monotonic() + patience_s
     (folder / STOP).touch()
     while (folder / STOP).exists():
-        if not wait():
+        if time.monotonic() > deadline:
             (folder / STOP).unlink(missing_ok=True)
             return False
+        time.sleep(0.05)
     return True

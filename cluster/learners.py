@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -92,21 +91,10 @@ def _fit(job: JobConfig, folder: Path, resume: bool, scratch: Path) -> BaseExcep
     except ray.exceptions.RayActorError as error:
         return LeaderLost(f"what leads them {str(error).splitlines()[0].removeprefix('The actor ')}")
     except KeyboardInterrupt:
-        _commit(folder)
+        if not ask_to_commit(folder, GRACE_S):
+            log.warning("the learners did not save within %.0f s; what was committed before is whole", GRACE_S)
         raise
     return None
-
-
-def _commit(folder: Path) -> None:
-    """Have the learners commit before they are ended."""
-    deadline = time.monotonic() + GRACE_S
-
-    def wait() -> bool:
-        time.sleep(0.05)
-        return time.monotonic() < deadline
-
-    if not ask_to_commit(folder, wait):
-        log.warning("the learners did not save within %.0f s; what was committed before is whole", GRACE_S)
 
 
 def _learn(config: Mapping[str, Any]) -> None:

@@ -42,6 +42,14 @@ class Terms:
     """KL (k3) between the policy that acted and the one being trained."""
 
 
+@dataclass(frozen=True)
+class SplitTerms(Terms):
+    """`policy_main` and `policy_branch` are the parts of the surrogate from main rollouts and from branches."""
+
+    policy_main: Tensor
+    policy_branch: Tensor
+
+
 def chosen(log_probs: Tensor, actions: Tensor) -> Tensor:
     """(n, actions), (n,) -> (n,)."""
     return log_probs.gather(-1, actions[:, None])[:, 0]
@@ -99,3 +107,15 @@ def terms(
         clip_share=clip_share(log_ratio(new, batch.log_probs), batch.advantages, clip),
         old_kl=k3(batch.log_probs, new).mean(),
     )
+
+
+def split_loss(batch: Batch, log_probs: Tensor, reference: Tensor | None, clip: Clip, penalty: Penalty) -> SplitTerms:
+    """The surrogate as a mean over decisions, split by where they were made.
+
+    `log_probs` and `reference` (n, actions): under the network being trained and the one the run began with.
+    """
+    ratios = log_ratio(chosen(log_probs, batch.actions), batch.log_probs)
+    losses = clipped_surrogate(ratios, batch.advantages, clip) / len(batch)
+    main, branch = losses[~batch.branch].sum(), losses[batch.branch].sum()
+    common = terms(main + branch, log_probs, batch, reference, clip, penalty)
+    return SplitTerms(**vars(common), policy_main=main, policy_branch=branch)

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refork.trainers.batch import Batch
-from refork.trainers.surrogate import Clip, Penalty, Terms, chosen, clipped_surrogate, log_ratio, terms
+from refork.trainers.surrogate import Clip, Penalty, SplitTerms, chosen, split_loss
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class CrrTerms(Terms):
-    """`policy_main` and `policy_branch` are the parts of the surrogate from main rollouts and from branches."""
+class CrrTerms(SplitTerms):
+    """`distil` is the cross-entropy of the actions to imitate, over all decisions; before its weight."""
 
-    policy_main: Tensor
-    policy_branch: Tensor
     distil: Tensor
-    """Cross-entropy of the actions to imitate, over all decisions; before its weight."""
 
 
 def crr_loss(
@@ -26,10 +23,6 @@ def crr_loss(
 
     `distil`: weight of -log pi of every action to imitate, where a decision of advantage 1 has a surrogate of slope 1.
     """
-    new = chosen(log_probs, batch.actions)
-    ratios = log_ratio(new, batch.log_probs)
-    losses = clipped_surrogate(ratios, batch.advantages, clip) / len(batch)
-    main, branch = losses[~batch.branch].sum(), losses[batch.branch].sum()
-    imitation = -new[batch.target].sum() / len(batch)
-    common = terms(main + branch + distil * imitation, log_probs, batch, reference, clip, penalty)
-    return CrrTerms(**vars(common), policy_main=main, policy_branch=branch, distil=imitation)
+    found = split_loss(batch, log_probs, reference, clip, penalty)
+    imitation = -chosen(log_probs, batch.actions)[batch.target].sum() / len(batch)
+    return CrrTerms(**{**vars(found), "total": found.total + distil * imitation}, distil=imitation)

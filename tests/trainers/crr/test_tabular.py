@@ -16,7 +16,7 @@ from tests.trainers.tabular_env import ACTIONS, HORIZON, TabularEnv
 GROUPS, SIZE = 2500, 4
 
 
-def _late(rollout: Any, group: Any) -> np.ndarray:
+def _tail(rollout: Any, group: Any) -> np.ndarray:
     return np.array([1.0, 2.0, 5.0])
 
 
@@ -59,10 +59,10 @@ def test_the_scaled_differential_is_the_advantage(forked_everywhere: list[TaskEx
 
 def test_weighted_selection_undoes_the_choice_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """One point a rollout, late ones preferred: weighted, a step's mean is its advantage over the number of steps."""
-    monkeypatch.setitem(fork_points.RULES, "late", _late)
+    monkeypatch.setitem(fork_points.RULES, "tail", _tail)
     samples = defaultdict(list)
     form = CrrForm(outcome="none", selection="weighted", selection_clip=100.0)
-    for experience in _experience(ForkConfig(which="all", rule="late", forks=1)):
+    for experience in _experience(ForkConfig(which="all", rule="tail", forks=1)):
         for key, value in _taken(experience, form):
             samples[key].append(value)
     _check(samples, TabularEnv().exact_advantages() / HORIZON)
