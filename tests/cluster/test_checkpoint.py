@@ -12,6 +12,8 @@ from refork.cluster.checkpoint import CheckpointStore, read
 from refork.cluster.checkpoint_folder import COMMIT, CheckpointError, committed, find
 from refork.cluster.retention import Retention
 
+from tests.small_disk import small_disk
+
 
 def _names(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
@@ -164,15 +166,11 @@ def test_killed_at_any_point_of_saving_a_whole_checkpoint_is_left(tmp_path: Path
         assert _names(folder) == ["step-00000003"], point
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)], check=True)
-    try:
+    with small_disk(tmp_path, "1m"):
         store = _saved(tmp_path / "checkpoints", 1)
         with pytest.raises(OSError, match=r"takes 0\.00419 GB, .* can be had on the disk"):
             store.save(2, {"weights": torch.zeros(1 << 20)})
         assert _names(tmp_path / "checkpoints") == ["step-00000001"]
         store.save(3, {"weights": torch.zeros(4)})
         assert find(tmp_path).name == "step-00000003"
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)

@@ -1,7 +1,5 @@
 """A rollout actor whose disk for sandboxes is full: nothing that it plays then is a reward."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +12,7 @@ from refork.replay.player import GroupRequest
 from refork.trainers.config import EnvConfig
 
 from tests.envs.swe.toy import toy_tasks
+from tests.small_disk import small_disk
 
 REQUEST = GroupRequest("toy-arithmetic", 0, 1, 2, size=3)
 
@@ -21,15 +20,10 @@ REQUEST = GroupRequest("toy-arithmetic", 0, 1, 2, size=3)
 @pytest.fixture
 def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A small disk where sandboxes keep their layers."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
     monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
-    place = tmp_path / "home" / "layers"
-    place.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], check=True)
-    OverlayBackend().close()
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_disk(tmp_path / "home" / "layers", "40m") as place:
+        OverlayBackend().close()
+        yield place
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -1,8 +1,6 @@
 """Which checkpoints stay: the last, the best, every K-th; also after a run was opened again; and with little room."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,8 @@ from refork.cluster.checkpoints import RunCheckpoints
 from refork.cluster.retention import Retention, check_retention, judged
 from refork.envs.forkable import BadInput, InfraFailure
 from refork.scripts.job import read_job
+
+from tests.small_disk import small_disk
 
 MB = 10**6
 
@@ -124,13 +124,8 @@ def test_a_budget_takes_older_ones_before_their_time_and_never_the_newest(tmp_pa
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    path = tmp_path / "disk"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(path)], check=True)
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
+    with small_disk(tmp_path / "disk", "8m") as path:
+        yield path
 
 
 def _there(disk: Path) -> list[str]:

@@ -25,6 +25,7 @@ from refork.envs.swe.sandbox.spawner import sandbox_owner
 from refork.envs.swe.sandbox.tables import FORMAT
 
 from tests.envs.swe.sandbox.test_state import sh
+from tests.small_disk import small_disk
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
@@ -197,12 +198,7 @@ def test_layers_beyond_the_budget_make_room_but_not_those_in_use(tmp_path: Path,
 
 
 def test_a_full_host_disk_is_a_failure_of_ours(tmp_path: Path, small: SandboxSpec) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path / "disk", "40m") as disk:
         backend = OverlayBackend(disk / "layers")
         sandbox = backend.open(small)
         sh(sandbox, "echo fine > fine")
@@ -210,20 +206,13 @@ def test_a_full_host_disk_is_a_failure_of_ours(tmp_path: Path, small: SandboxSpe
             sandbox.run(["sh", "-c", "head -c 60000000 /dev/zero > big || true; echo done"])
         backend.close()
         assert {name for name in left(disk / "layers") if not name.startswith("b-")} == set()
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """One of 40 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m,nr_inodes=4k", "tmpfs", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_disk(tmp_path / "disk", "40m,nr_inodes=4k") as place:
+        yield place
 
 
 def test_whatever_is_asked_of_a_full_layer_store_is_a_failure_of_ours(disk: Path, small: SandboxSpec) -> None:
@@ -280,13 +269,8 @@ def fill(disk: Path) -> None:
 
 
 def test_unlinked_files_cannot_fill_the_disk(tmp_path: Path, small: SandboxSpec) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
     script = "import os\nfor i in range(99):\n    f = open(f'f{i}', 'wb', 0); os.unlink(f'f{i}')\n    globals()[f'f{i}'] = f\n    for _ in range(8): f.write(bytes(1 << 20))\nimport time; time.sleep(60)"  # noqa: E501
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path / "disk", "200m") as disk:
         backend = OverlayBackend(disk / "layers")
         sandbox = backend.open(small)
         result = sandbox.run(
@@ -295,8 +279,6 @@ def test_unlinked_files_cannot_fill_the_disk(tmp_path: Path, small: SandboxSpec)
         assert (result.killed_by, result.exit_code) in (("disk", None), (None, 1))
         assert sandbox.changes == {}
         backend.close()
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_thousand_sandboxes_do_not_collide(own: OverlayBackend, small: SandboxSpec) -> None:
