@@ -16,6 +16,7 @@ from refork.cluster.tasks import TaskSource, task_source
 from refork.cluster.training import build_trainer
 from refork.envs.forkable import BadInput, ForkableEnv
 from refork.replay.counterfactual import GroupRequest, play_branch
+from refork.replay.failure_search import label
 from refork.replay.policy import Policy, sample
 from refork.replay.seeding import generator, task_seed
 from refork.replay.store import TrajectoryStore
@@ -87,12 +88,6 @@ def opened(job: JobConfig, task: str, checkpoint: Path) -> Iterator[tuple[Forkab
     finally:
         env.close()
         source.close()
-
-
-def label(env: ForkableEnv, action: int) -> str:
-    """Text of an action in the present state; "" where the environment has none."""
-    describe = getattr(env, "describe", None)
-    return "" if describe is None else str(describe(action))
 
 
 def _decision(rollout: Trajectory, step: int) -> Decision:

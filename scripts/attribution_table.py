@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refork.cluster.attributing import Attribution, Correction
+from refork.replay.failure_search import Attribution, Correction
 from rich.markup import escape
 from rich.table import Table
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 from refork.agents.registry import make_policy
-from refork.cluster.attributing import Search
 from refork.envs.chain import ChainEnv, make_task
 from refork.replay.attribution import Answers, posterior
 from refork.replay.counterfactual import collect_group
+from refork.replay.failure_search import Search
 from refork.replay.player import GroupRequest
 from refork.replay.policy import Policy
 from refork.replay.trajectory import Trajectory
