@@ -40,17 +40,8 @@ from refork.scripts.bench.hosts import REFORK, Hosts, below
 from refork.scripts.bench.toy_tasks import toy_set
 
 JOB = ("train", "chain_small", "--checkpoint.every", "20", "--tracking.wandb", "off")
-REPAIR: tuple[str, ...] = (
-    "train",
-    "repair_small",
-    "--env.tasks",
-    "set",
-    "--env.cache",
-    "false",
-    "--tracking.wandb",
-    "off",
-)
-REPAIR += ("--trainer.tasks_per_update", "3", "--trainer.group", "3")
+SMALL = ("--trainer.tasks_per_update", "3", "--trainer.group", "3")
+REPAIR = ("train", "repair_small", "--env.tasks", "set", "--env.cache", "false", "--tracking.wandb", "off", *SMALL)
 ACTORS = ("--rollout.actors", "2")
 SANDBOX = ("--num-cpus", "1", "--resources", '{"sandbox": 1}')
 PATIENCE_S = 300.0
@@ -123,10 +114,6 @@ class Run:
         return found
 
 
-Inject = Callable[[Run], None]
-"""Does it, and starts the run again where somebody has to."""
-
-
 def kill_actor(run: Run) -> None:
     os.kill(run.below("ray::Rollout")[0], signal.SIGKILL)
 
@@ -195,96 +182,10 @@ def fill_layers(run: Run) -> None:
     filler.unlink()
 
 
-FAULTS: dict[str, tuple[tuple[str, ...], Inject]] = {
-    "actor killed": (ACTORS, kill_actor),
-    "learner killed": (("--cluster.learners", "2"), kill_learner),
-    "driver killed": (ACTORS, kill_driver),
-    "host taken away (SIGTERM)": (ACTORS, notice),
-    "disk full": ((), fill_disk),
-    "sandbox host out of disk": (ACTORS, fill_layers),
-    "node killed": ((*ACTORS, "--rollout.resources.sandbox", "1"), kill_node),
-    "head killed": ((*ACTORS, "--rollout.resources.sandbox", "1"), kill_head),
-}
-"""How the run is run, and what happens to it."""
-ON_NODES = ("node killed", "head killed")
-ON_SANDBOXES = "sandbox host out of disk"
-SANDBOX_UPDATES = 20
-
-
-@dataclass
-class References:
-    """Undisturbed runs. Several learners add in another order than one, so theirs is their own."""
-
-    place: Path
-    updates: int
-    runs: dict[tuple[str, ...], Run] = field(default_factory=dict)
-
-    def like(self, fault: str) -> Run:
-        """That of a fault: actors and nodes change nothing."""
-        options = FAULTS[fault][0]
-        wanted = options if "--cluster.learners" in options or fault == ON_SANDBOXES else ()
-        if wanted not in self.runs:
-            place = self.place / f"undisturbed{len(self.runs)}"
-            place.mkdir()
-            run = self.runs[wanted] = new_run(fault, place, self.updates, wanted)
-            run.start()
-            if run.ended() != 0:
-                raise SystemExit((place / "told").read_text())
-        return self.runs[wanted]
-
-
-def new_run(fault: str, place: Path, updates: int, options: tuple[str, ...], hosts: Hosts | None = None) -> Run:
-    """Of the job that the fault is for."""
-    if fault != ON_SANDBOXES:
-        return Run(place, updates, options, hosts)
-    (place / "set").mkdir()
-    toy_set(place / "set", 6)
-    return Run(place, SANDBOX_UPDATES, options, hosts, REPAIR)
-
-
-def small_disk(stack: ExitStack, place: Path, megabytes: int) -> None:
-    """Mounted there until the end of the measurement."""
-    place.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "refork-faults", str(place)], check=True)
-    stack.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
-
-
 def start_nodes(hosts: Hosts) -> None:
     hosts.add("--num-cpus", "1")
     for _ in range(2):
         hosts.add(*SANDBOX)
-
-
-def measured(fault: str, place: Path, updates: int, undisturbed: Run) -> dict[str, float]:
-    """`lost`, `double`, `recover_s` of one fault."""
-    options, inject = FAULTS[fault]
-    with ExitStack() as stack:
-        hosts = None
-        if fault in ON_NODES:
-            hosts = stack.enter_context(Hosts(place / "ray"))
-            start_nodes(hosts)
-            options = (*options, "--cluster.address", hosts.address)
-        if fault == "head killed":
-            options = (*options, "--storage", (place / "storage").as_uri())
-        if fault == "disk full":
-            small_disk(stack, place, 24)
-        if fault == ON_SANDBOXES:
-            small_disk(stack, place / ".refork" / "layers", 128)
-        run = new_run(fault, place, updates, options, hosts)
-        run.start()
-        run.wait_for(run.updates // 3)
-        begun, before = time.monotonic(), run.step
-        inject(run)
-        if fault == ON_SANDBOXES:
-            wait_for_whole(run, before + 1)
-        else:
-            run.wait_for(before + 1)
-        recovered = time.monotonic() - begun
-        if run.ended() != 0:
-            raise SystemExit(f"{fault}: the run failed:\n{(place / 'told').read_text()[-2000:]}")
-        if fault == ON_SANDBOXES:
-            return {"lost": masked(run, undisturbed), "double": repeated(run), "recover_s": recovered}
-        return {"lost": lost(run, undisturbed), "double": double(run, undisturbed), "recover_s": recovered}
 
 
 def lost(run: Run, undisturbed: Run) -> int:
@@ -313,7 +214,7 @@ def masked(run: Run, undisturbed: Run) -> int:
     first = missed[0] if missed else run.updates
     given, right = (_rewards(r, first) for r in (run, undisturbed))
     if wrong := [key for key, value in given.items() if value is not None and right[key] != value]:
-        raise SystemExit(f"{ON_SANDBOXES}: rewards that are none: {wrong}")
+        raise SystemExit(f"rewards that are none: {wrong}")
     return len(missed)
 
 
@@ -324,7 +225,7 @@ def _rewards(run: Run, last: int) -> dict[str, float | None]:
     return {rollout.key: rollout.value for group in groups for rollout in group.mains}
 
 
-def repeated(run: Run) -> int:
+def repeated(run: Run, _undisturbed: Run) -> int:
     """Rows and trajectories that are there twice."""
     rows = Counter(row["step"] for row in read_metrics(run.folder / "metrics.jsonl"))
     return sum(count - 1 for found in (rows, _trajectories(run)) for count in found.values())
@@ -352,6 +253,123 @@ def _trajectories(run: Run) -> Counter[tuple[Any, ...]]:
     )
 
 
+def make_tasks(place: Path) -> None:
+    """A task set of a toy package."""
+    (place / "set").mkdir()
+    toy_set(place / "set", 6)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of job: what is run, and what a fault did to it."""
+
+    job: tuple[str, ...]
+    prepare: Callable[[Path], None]
+    """Makes what the job reads in its folder."""
+    updates: int | None
+    """None: as many as are asked for."""
+    recover: Callable[[Run, int], None]
+    """Waits until it goes on as before, from this update on."""
+    lost: Callable[[Run, Run], int]
+    """Of the run and an undisturbed one."""
+    double: Callable[[Run, Run], int]
+
+    def run(self, place: Path, updates: int, options: tuple[str, ...], hosts: Hosts | None = None) -> Run:
+        self.prepare(place)
+        return Run(place, self.updates or updates, options, hosts, self.job)
+
+
+CHAIN = Kind(JOB, lambda place: None, None, Run.wait_for, lost, double)
+SANDBOXES = Kind(REPAIR, make_tasks, 20, wait_for_whole, masked, repeated)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How the run is run, and what happens to it."""
+
+    options: tuple[str, ...]
+    strike: Callable[[Run], None]
+    """Does it, and starts the run again where somebody has to."""
+    kind: Kind = CHAIN
+    on_nodes: bool = False
+    stored: bool = False
+    """The run is kept in a storage as well."""
+    disk: tuple[str, int] | None = None
+    """A disk of its own at this place below the run's folder, in MiB."""
+
+    @property
+    def reference(self) -> tuple[Kind, tuple[str, ...]]:
+        """What an undisturbed run needs to be alike: actors and nodes change nothing, several learners do."""
+        return self.kind, self.options if self.kind is SANDBOXES or "--cluster.learners" in self.options else ()
+
+
+ON_NODE = (*ACTORS, "--rollout.resources.sandbox", "1")
+FAULTS = {
+    "actor killed": Fault(ACTORS, kill_actor),
+    "learner killed": Fault(("--cluster.learners", "2"), kill_learner),
+    "driver killed": Fault(ACTORS, kill_driver),
+    "host taken away (SIGTERM)": Fault(ACTORS, notice),
+    "disk full": Fault((), fill_disk, disk=(".", 24)),
+    "sandbox host out of disk": Fault(ACTORS, fill_layers, SANDBOXES, disk=(".refork/layers", 128)),
+    "node killed": Fault(ON_NODE, kill_node, on_nodes=True),
+    "head killed": Fault(ON_NODE, kill_head, on_nodes=True, stored=True),
+}
+
+
+@dataclass
+class References:
+    """Undisturbed runs."""
+
+    place: Path
+    updates: int
+    runs: dict[tuple[Kind, tuple[str, ...]], Run] = field(default_factory=dict)
+
+    def like(self, fault: Fault) -> Run:
+        """That of a fault."""
+        kind, options = fault.reference
+        if (kind, options) not in self.runs:
+            place = self.place / f"undisturbed{len(self.runs)}"
+            place.mkdir()
+            run = self.runs[kind, options] = kind.run(place, self.updates, options)
+            run.start()
+            if run.ended() != 0:
+                raise SystemExit((place / "told").read_text())
+        return self.runs[kind, options]
+
+
+def small_disk(stack: ExitStack, place: Path, megabytes: int) -> None:
+    """Mounted there until the end of the measurement."""
+    place.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "refork-faults", str(place)], check=True)
+    stack.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
+
+
+def measured(fault: Fault, place: Path, updates: int, undisturbed: Run) -> dict[str, float]:
+    """`lost`, `double`, `recover_s` of one fault."""
+    options, kind = fault.options, fault.kind
+    with ExitStack() as stack:
+        hosts = None
+        if fault.on_nodes:
+            hosts = stack.enter_context(Hosts(place / "ray"))
+            start_nodes(hosts)
+            options = (*options, "--cluster.address", hosts.address)
+        if fault.stored:
+            options = (*options, "--storage", (place / "storage").as_uri())
+        if fault.disk:
+            below_place, megabytes = fault.disk
+            small_disk(stack, place / below_place, megabytes)
+        run = kind.run(place, updates, options, hosts)
+        run.start()
+        run.wait_for(run.updates // 3)
+        begun, before = time.monotonic(), run.step
+        fault.strike(run)
+        kind.recover(run, before + 1)
+        recovered = time.monotonic() - begun
+        if run.ended() != 0:
+            raise SystemExit(f"the run failed:\n{(place / 'told').read_text()[-2000:]}")
+        return {"lost": kind.lost(run, undisturbed), "double": kind.double(run, undisturbed), "recover_s": recovered}
+
+
 def main() -> None:
     """A line for each fault, and the JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -359,7 +377,7 @@ def main() -> None:
     parser.add_argument("--faults", nargs="*", choices=list(FAULTS), help="default: all")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
-    chosen = given.faults or [name for name in FAULTS if not (given.quick and name in ON_NODES)]
+    chosen = given.faults or [name for name in FAULTS if not (given.quick and FAULTS[name].on_nodes)]
     updates = 150 if given.quick else 600
     result: dict[str, dict[str, float]] = {"lost_steps": {}, "double_counted": {}, "recover_s": {}}
     with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp") as top:
@@ -367,7 +385,7 @@ def main() -> None:
         for number, fault in enumerate(chosen):
             place = Path(top) / str(number)
             place.mkdir()
-            row = measured(fault, place, updates, references.like(fault))
+            row = measured(FAULTS[fault], place, updates, references.like(FAULTS[fault]))
             for name, key in (("lost_steps", "lost"), ("double_counted", "double"), ("recover_s", "recover_s")):
                 result[name][fault] = row[key]
             print(f"{fault:26} lost {row['lost']}  double {row['double']}  recovered in {row['recover_s']:.1f} s")
